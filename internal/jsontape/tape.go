@@ -1,0 +1,659 @@
+// Package jsontape reads one JSON text into a flat list of nodes that point back into the text. A request body is parsed
+// once, by one pass over its bytes; whoever needs a part afterwards (a template, a schema for a worker, an echo in the
+// response) takes its bytes from the body, so that key order and number spelling survive and a long prompt is never copied.
+package jsontape
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strconv"
+	"unicode/utf8"
+)
+
+// MaxDepth bounds the nesting of arrays and objects.
+const MaxDepth = 128
+
+// Kind is the type of a JSON value.
+type Kind uint8
+
+const (
+	Invalid Kind = iota // the zero Node: a member that is not there
+	Null
+	False
+	True
+	Number
+	String
+	Array
+	Object
+)
+
+// String names the kind the way parser messages do.
+func (k Kind) String() string {
+	switch k {
+	case Null:
+		return "null"
+	case False, True:
+		return "boolean"
+	case Number:
+		return "number"
+	case String:
+		return "string"
+	case Array:
+		return "sequence"
+	case Object:
+		return "map"
+	}
+	return "nothing"
+}
+
+type entry struct {
+	kind     Kind
+	escaped  bool   // a string with a backslash
+	start    uint32 // of the value's text
+	end      uint32
+	next     uint32 // index of the entry after this value
+	children uint32 // number of members or elements
+}
+
+// Document is a parsed text. It is immutable and may be shared.
+type Document struct {
+	text    []byte
+	entries []entry
+}
+
+// Node is one value of a Document; the zero Node is an absent value.
+type Node struct {
+	document *Document
+	index    uint32
+}
+
+// SyntaxError tells what is wrong and where; Line and Column count from 1, in bytes.
+type SyntaxError struct {
+	Message      string
+	Offset       int
+	Line, Column int
+}
+
+// Error implements error.
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("%s at line %d column %d", e.Message, e.Line, e.Column)
+}
+
+// Parse reads exactly one JSON value; white space may surround it. Duplicate keys, invalid UTF-8, raw control characters in
+// strings and unpaired surrogate escapes are errors. The text must not change while the Document is in use.
+func Parse(text []byte) (*Document, error) {
+	if len(text) > math.MaxInt32 {
+		return nil, &SyntaxError{Message: "text is longer than 2 GiB", Line: 1, Column: 1}
+	}
+	p := parser{text: text, entries: make([]entry, 0, 32+len(text)/64)}
+	p.space()
+	if err := p.value(0); err != nil {
+		return nil, err
+	}
+	p.space()
+	if p.at != len(text) {
+		return nil, p.fail("trailing characters")
+	}
+	return &Document{text: text, entries: p.entries}, nil
+}
+
+// ParseLenient is Parse with two repairs tried on a text that fails: raw control characters inside strings are escaped and
+// invalid UTF-8 is replaced by U+FFFD. The error is that of the first try.
+func ParseLenient(text []byte) (*Document, error) {
+	document, err := Parse(text)
+	if err == nil {
+		return document, nil
+	}
+	repaired, changed := repair(text)
+	if !changed {
+		return nil, err
+	}
+	if document, again := Parse(repaired); again == nil {
+		return document, nil
+	}
+	return nil, err
+}
+
+func repair(text []byte) ([]byte, bool) {
+	changed := false
+	if !utf8.Valid(text) {
+		text = bytes.ToValidUTF8(text, []byte("\uFFFD"))
+		changed = true
+	}
+	out := make([]byte, 0, len(text)+16)
+	inString, escaped := false, false
+	for _, c := range text {
+		switch {
+		case !inString:
+			inString = c == '"'
+		case escaped:
+			escaped = false
+		case c == '\\':
+			escaped = true
+		case c == '"':
+			inString = false
+		case c < 0x20:
+			out = fmt.Appendf(out, `\u%04x`, c)
+			changed = true
+			continue
+		}
+		out = append(out, c)
+	}
+	return out, changed
+}
+
+type parser struct {
+	text    []byte
+	at      int
+	entries []entry
+}
+
+func (p *parser) fail(message string) error { return p.failAt(message, p.at) }
+
+func (p *parser) failAt(message string, offset int) error {
+	line, column := Position(p.text, offset)
+	return &SyntaxError{Message: message, Offset: offset, Line: line, Column: column}
+}
+
+// Position converts a byte offset into a line and a column, both from 1.
+func Position(text []byte, offset int) (line, column int) {
+	offset = min(offset, len(text))
+	line = 1 + bytes.Count(text[:offset], []byte{'\n'})
+	column = offset - bytes.LastIndexByte(text[:offset], '\n')
+	return line, column
+}
+
+func (p *parser) space() {
+	for p.at < len(p.text) {
+		switch p.text[p.at] {
+		case ' ', '\t', '\n', '\r':
+			p.at++
+		default:
+			return
+		}
+	}
+}
+
+func (p *parser) value(depth int) error {
+	if p.at >= len(p.text) {
+		return p.fail("EOF while parsing a value")
+	}
+	start := p.at
+	index := len(p.entries)
+	p.entries = append(p.entries, entry{start: uint32(start)})
+	kind, children := Invalid, 0
+	var err error
+	switch c := p.text[p.at]; c {
+	case '{':
+		kind = Object
+		children, err = p.object(depth + 1)
+	case '[':
+		kind = Array
+		children, err = p.array(depth + 1)
+	case '"':
+		kind = String
+		var escaped bool
+		escaped, err = p.stringText()
+		p.entries[index].escaped = escaped
+	case 't':
+		kind, err = True, p.literal("true")
+	case 'f':
+		kind, err = False, p.literal("false")
+	case 'n':
+		kind, err = Null, p.literal("null")
+	default:
+		if c != '-' && (c < '0' || c > '9') {
+			return p.fail("expected value")
+		}
+		kind, err = Number, p.number()
+	}
+	if err != nil {
+		return err
+	}
+	e := &p.entries[index]
+	e.kind, e.end, e.next, e.children = kind, uint32(p.at), uint32(len(p.entries)), uint32(children)
+	return nil
+}
+
+func (p *parser) literal(word string) error {
+	if !bytes.HasPrefix(p.text[p.at:], []byte(word)) {
+		return p.fail("expected ident")
+	}
+	p.at += len(word)
+	return nil
+}
+
+func (p *parser) digits() bool {
+	start := p.at
+	for p.at < len(p.text) && p.text[p.at]-'0' <= 9 {
+		p.at++
+	}
+	return p.at > start
+}
+
+func (p *parser) number() error {
+	if p.text[p.at] == '-' {
+		p.at++
+	}
+	if p.at < len(p.text) && p.text[p.at] == '0' {
+		p.at++
+	} else if !p.digits() {
+		return p.fail("invalid number")
+	}
+	if p.at < len(p.text) && p.text[p.at] == '.' {
+		p.at++
+		if !p.digits() {
+			return p.fail("invalid number")
+		}
+	}
+	if p.at < len(p.text) && p.text[p.at]|0x20 == 'e' {
+		p.at++
+		if p.at < len(p.text) && (p.text[p.at] == '+' || p.text[p.at] == '-') {
+			p.at++
+		}
+		if !p.digits() {
+			return p.fail("invalid number")
+		}
+	}
+	return nil
+}
+
+// stringText passes over a string, its quotes included, and tells whether it holds escapes.
+func (p *parser) stringText() (escaped bool, err error) {
+	p.at++
+	for p.at < len(p.text) {
+		c := p.text[p.at]
+		switch {
+		case c == '"':
+			p.at++
+			return escaped, nil
+		case c == '\\':
+			escaped = true
+			if err := p.escape(); err != nil {
+				return false, err
+			}
+		case c < 0x20:
+			return false, p.fail("control character (\\u0000-\\u001F) found while parsing a string")
+		case c < utf8.RuneSelf:
+			p.at++
+		default:
+			r, size := utf8.DecodeRune(p.text[p.at:])
+			if r == utf8.RuneError && size == 1 {
+				return false, p.fail("invalid unicode code point")
+			}
+			p.at += size
+		}
+	}
+	return false, p.fail("EOF while parsing a string")
+}
+
+func (p *parser) escape() error {
+	start := p.at
+	p.at++
+	if p.at >= len(p.text) {
+		return p.fail("EOF while parsing a string")
+	}
+	switch p.text[p.at] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		p.at++
+		return nil
+	case 'u':
+		r, ok := hex4(p.text[p.at+1:])
+		if !ok {
+			return p.fail("invalid escape")
+		}
+		p.at += 5
+		switch {
+		case r >= 0xDC00 && r <= 0xDFFF:
+			return p.failAt("lone trailing surrogate in hex escape", start)
+		case r >= 0xD800 && r <= 0xDBFF:
+			if p.at+6 <= len(p.text) && p.text[p.at] == '\\' && p.text[p.at+1] == 'u' {
+				if low, ok := hex4(p.text[p.at+2:]); ok && low >= 0xDC00 && low <= 0xDFFF {
+					p.at += 6
+					return nil
+				}
+			}
+			return p.failAt("lone leading surrogate in hex escape", start)
+		}
+		return nil
+	}
+	return p.fail("invalid escape")
+}
+
+func hex4(text []byte) (rune, bool) {
+	if len(text) < 4 {
+		return 0, false
+	}
+	var r rune
+	for _, c := range text[:4] {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		case c >= 'A' && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		r = r<<4 | rune(c)
+	}
+	return r, true
+}
+
+func (p *parser) array(depth int) (count int, err error) {
+	if depth > MaxDepth {
+		return 0, p.fail("recursion limit exceeded")
+	}
+	p.at++
+	p.space()
+	if p.at < len(p.text) && p.text[p.at] == ']' {
+		p.at++
+		return 0, nil
+	}
+	for {
+		p.space()
+		if err := p.value(depth); err != nil {
+			return 0, err
+		}
+		count++
+		p.space()
+		if p.at >= len(p.text) {
+			return 0, p.fail("EOF while parsing a list")
+		}
+		switch p.text[p.at] {
+		case ',':
+			p.at++
+		case ']':
+			p.at++
+			return count, nil
+		default:
+			return 0, p.fail("expected `,` or `]`")
+		}
+	}
+}
+
+func (p *parser) object(depth int) (count int, err error) {
+	if depth > MaxDepth {
+		return 0, p.fail("recursion limit exceeded")
+	}
+	first := len(p.entries)
+	p.at++
+	p.space()
+	if p.at < len(p.text) && p.text[p.at] == '}' {
+		p.at++
+		return 0, nil
+	}
+	var seen map[string]struct{}
+	for {
+		p.space()
+		if p.at >= len(p.text) {
+			return 0, p.fail("EOF while parsing an object")
+		}
+		if p.text[p.at] != '"' {
+			return 0, p.fail("key must be a string")
+		}
+		keyIndex := len(p.entries)
+		p.entries = append(p.entries, entry{kind: String, start: uint32(p.at)})
+		escaped, err := p.stringText()
+		if err != nil {
+			return 0, err
+		}
+		p.entries[keyIndex].escaped = escaped
+		p.entries[keyIndex].end = uint32(p.at)
+		p.entries[keyIndex].next = uint32(keyIndex + 1)
+		count++
+		if duplicate := p.duplicateKey(first, keyIndex, count, &seen); duplicate != "" {
+			return 0, p.fail("duplicate field `" + duplicate + "`")
+		}
+		p.space()
+		if p.at >= len(p.text) || p.text[p.at] != ':' {
+			return 0, p.fail("expected `:`")
+		}
+		p.at++
+		p.space()
+		if err := p.value(depth); err != nil {
+			return 0, err
+		}
+		p.space()
+		if p.at >= len(p.text) {
+			return 0, p.fail("EOF while parsing an object")
+		}
+		switch p.text[p.at] {
+		case ',':
+			p.at++
+		case '}':
+			p.at++
+			return count, nil
+		default:
+			return 0, p.fail("expected `,` or `}`")
+		}
+	}
+}
+
+// duplicateKey compares the newest key with those before it: by a scan while there are few, by a set from then on.
+func (p *parser) duplicateKey(first, keyIndex, count int, seen *map[string]struct{}) string {
+	const few = 24
+	document := Document{text: p.text, entries: p.entries}
+	key := document.stringBytes(keyIndex)
+	if count <= few {
+		for i := first; i < keyIndex; i = int(p.entries[i+1].next) {
+			if bytes.Equal(document.stringBytes(i), key) {
+				return string(key)
+			}
+		}
+		return ""
+	}
+	if *seen == nil {
+		*seen = make(map[string]struct{}, 2*few)
+		for i := first; i < keyIndex; i = int(p.entries[i+1].next) {
+			(*seen)[string(document.stringBytes(i))] = struct{}{}
+		}
+	}
+	if _, ok := (*seen)[string(key)]; ok {
+		return string(key)
+	}
+	(*seen)[string(key)] = struct{}{}
+	return ""
+}
+
+// stringBytes returns the content of the string entry, without copying where it holds no escapes.
+func (d *Document) stringBytes(index int) []byte {
+	e := &d.entries[index]
+	content := d.text[e.start+1 : e.end-1]
+	if !e.escaped {
+		return content
+	}
+	return unescape(make([]byte, 0, len(content)), content)
+}
+
+func unescape(dst, content []byte) []byte {
+	for i := 0; i < len(content); {
+		next := bytes.IndexByte(content[i:], '\\')
+		if next < 0 {
+			return append(dst, content[i:]...)
+		}
+		dst = append(dst, content[i:i+next]...)
+		i += next + 1
+		c := content[i]
+		i++
+		switch c {
+		case 'b':
+			dst = append(dst, '\b')
+		case 'f':
+			dst = append(dst, '\f')
+		case 'n':
+			dst = append(dst, '\n')
+		case 'r':
+			dst = append(dst, '\r')
+		case 't':
+			dst = append(dst, '\t')
+		case 'u':
+			r, _ := hex4(content[i:])
+			i += 4
+			if r >= 0xD800 && r <= 0xDBFF {
+				low, _ := hex4(content[i+2:])
+				i += 6
+				r = 0x10000 + (r-0xD800)<<10 + (low - 0xDC00)
+			}
+			dst = utf8.AppendRune(dst, r)
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return dst
+}
+
+// Root returns the whole value.
+func (d *Document) Root() Node { return Node{document: d} }
+
+// Exists tells whether the value is there at all; null exists.
+func (n Node) Exists() bool { return n.document != nil }
+
+// Present tells whether the value is there and not null: an explicit null counts as absent for most fields.
+func (n Node) Present() bool { return n.document != nil && n.entry().kind != Null }
+
+func (n Node) entry() *entry { return &n.document.entries[n.index] }
+
+// Kind returns the value's type; Invalid for an absent one.
+func (n Node) Kind() Kind {
+	if n.document == nil {
+		return Invalid
+	}
+	return n.entry().kind
+}
+
+// Raw returns the value's own text; nil for an absent one.
+func (n Node) Raw() []byte {
+	if n.document == nil {
+		return nil
+	}
+	e := n.entry()
+	return n.document.text[e.start:e.end:e.end]
+}
+
+// Offset returns where the value ends in the text, the place that parser messages name.
+func (n Node) Offset() int {
+	if n.document == nil {
+		return 0
+	}
+	return int(n.entry().end)
+}
+
+// Position returns the line and column at the value's end.
+func (n Node) Position() (line, column int) {
+	if n.document == nil {
+		return 1, 1
+	}
+	line, column = Position(n.document.text, n.Offset())
+	return line, column - 1
+}
+
+// Len returns the number of elements or members.
+func (n Node) Len() int {
+	if n.document == nil {
+		return 0
+	}
+	return int(n.entry().children)
+}
+
+// Text returns a string's content; "" for any other kind.
+func (n Node) Text() string {
+	if n.Kind() != String {
+		return ""
+	}
+	return string(n.document.stringBytes(int(n.index)))
+}
+
+// Bytes is Text without the copy where the string holds no escapes; the caller must not change it.
+func (n Node) Bytes() []byte {
+	if n.Kind() != String {
+		return nil
+	}
+	return n.document.stringBytes(int(n.index))
+}
+
+// Bool returns the boolean; ok is false for any other kind.
+func (n Node) Bool() (value, ok bool) {
+	kind := n.Kind()
+	return kind == True, kind == True || kind == False
+}
+
+// Int returns a number written as an integer that fits an int64.
+func (n Node) Int() (int64, bool) {
+	if n.Kind() != Number {
+		return 0, false
+	}
+	value, err := strconv.ParseInt(string(n.Raw()), 10, 64)
+	return value, err == nil
+}
+
+// Uint returns a number written as an integer that fits a uint64.
+func (n Node) Uint() (uint64, bool) {
+	if n.Kind() != Number {
+		return 0, false
+	}
+	value, err := strconv.ParseUint(string(n.Raw()), 10, 64)
+	return value, err == nil
+}
+
+// Float returns any number that float64 can hold.
+func (n Node) Float() (float64, bool) {
+	if n.Kind() != Number {
+		return 0, false
+	}
+	value, err := strconv.ParseFloat(string(n.Raw()), 64)
+	return value, err == nil
+}
+
+// Get returns an object's member; the zero Node when there is none.
+func (n Node) Get(key string) Node {
+	if n.Kind() != Object {
+		return Node{}
+	}
+	d := n.document
+	at := n.index + 1
+	for range n.entry().children {
+		e := &d.entries[at]
+		if !e.escaped {
+			if string(d.text[e.start+1:e.end-1]) == key {
+				return Node{d, at + 1}
+			}
+		} else if string(d.stringBytes(int(at))) == key {
+			return Node{d, at + 1}
+		}
+		at = d.entries[at+1].next
+	}
+	return Node{}
+}
+
+// Members yields an object's keys and values in their order.
+func (n Node) Members(yield func(key string, value Node) bool) {
+	if n.Kind() != Object {
+		return
+	}
+	d := n.document
+	at := n.index + 1
+	for range n.entry().children {
+		if !yield(string(d.stringBytes(int(at))), Node{d, at + 1}) {
+			return
+		}
+		at = d.entries[at+1].next
+	}
+}
+
+// Elements yields an array's values in their order.
+func (n Node) Elements(yield func(index int, value Node) bool) {
+	if n.Kind() != Array {
+		return
+	}
+	d := n.document
+	at := n.index + 1
+	for i := range int(n.entry().children) {
+		if !yield(i, Node{d, at}) {
+			return
+		}
+		at = d.entries[at].next
+	}
+}
