@@ -97,6 +97,8 @@ type Delta struct {
 	Index     uint32
 	Content   string
 	Reasoning string
+	// OpensChoice tells that this is the choice's first delta even if a parser still holds its text back.
+	OpensChoice bool
 	// ToolCalls are whole calls or, while a call is streamed in pieces, parts of one.
 	ToolCalls []ToolCallDelta
 

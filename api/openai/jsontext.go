@@ -101,3 +101,7 @@ func appendBytes(dst, value []byte) []byte {
 	}
 	return append(dst, ']')
 }
+
+func appendUint(dst []byte, value uint32) []byte {
+	return strconv.AppendUint(dst, uint64(value), 10)
+}
