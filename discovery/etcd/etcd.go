@@ -145,7 +145,7 @@ func connectOnce(ctx context.Context, options Options) (*clientv3.Client, client
 		Logger: zap.NewNop(),
 		// Without this a connection that is away for long is tried only every two minutes.
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           grpcbackoff.Config{BaseDelay: 250 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second},
+			Backoff:           grpcbackoff.Config{BaseDelay: 250 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
 			MinConnectTimeout: requestTimeout,
 		})},
 	})

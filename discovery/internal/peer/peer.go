@@ -1,0 +1,155 @@
+// Package peer starts live mock workers of the real system for tests of discovery backends.
+package peer
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"signalbox/discovery"
+	"signalbox/discovery/internal/contract"
+	"signalbox/model/card"
+)
+
+// patience is how long a test waits for a worker, whose interpreter takes its time to start.
+const patience = 90 * time.Second
+
+// tinyTokenizer is the smallest tokenizer.json that the real library loads.
+const tinyTokenizer = `{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,"pre_tokenizer":{"type":"Whitespace"},` +
+	`"post_processor":null,"decoder":null,"model":{"type":"WordLevel","vocab":{"[UNK]":0,"a":1,"b":2},"unk_token":"[UNK]"}}`
+
+// ModelDirectory makes a model that a mock worker can serve.
+func ModelDirectory(t *testing.T) string {
+	t.Helper()
+	directory := t.TempDir()
+	for name, content := range map[string]string{
+		"config.json": `{"architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","vocab_size":3,"eos_token_id":2,"bos_token_id":1,` +
+			`"max_position_embeddings":40960,"hidden_size":64,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":16,` +
+			`"intermediate_size":128,"torch_dtype":"bfloat16"}`,
+		"tokenizer.json":         tinyTokenizer,
+		"tokenizer_config.json":  `{"tokenizer_class":"PreTrainedTokenizerFast","eos_token":"b"}`,
+		"generation_config.json": `{"eos_token_id":[2]}`,
+		"chat_template.jinja":    `{{ messages[0].content }}`,
+	} {
+		if err := os.WriteFile(filepath.Join(directory, name), []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return directory
+}
+
+// worker is a running mock worker.
+type worker struct {
+	command *exec.Cmd
+	ended   bool
+}
+
+// start runs a mock worker of 1.6.1 until the test ends. The test is skipped where there is none.
+func start(t *testing.T, model, backend string, environment ...string) *worker {
+	t.Helper()
+	python := os.Getenv("SIGNALBOX_PYTHON161")
+	if python == "" {
+		t.Skip("no real worker: set SIGNALBOX_PYTHON161 to a Python that has ai-dynamo 1.6.1")
+	}
+	output := new(bytes.Buffer)
+	w := &worker{command: exec.Command(python, "-m", "dynamo.mocker", "--model-path", model, "--model-name", "qwen3", "--num-workers", "1",
+		"--discovery-backend", backend, "--request-plane", "tcp", "--event-plane", "zmq")}
+	w.command.Env = append(append(os.Environ(), "HF_HUB_OFFLINE=1"), environment...)
+	w.command.Stdout, w.command.Stderr = output, output
+	if err := w.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if !w.ended {
+			w.command.Process.Kill()
+			w.command.Wait()
+		}
+		if t.Failed() {
+			t.Logf("worker's output:\n%s", output)
+		}
+	})
+	return w
+}
+
+// CheckLifeOfWorker starts a mock worker on a discovery backend and follows it with ours: its records are understood, its card
+// is the one that we would write for the same model, and when it leaves its records go. open is given the hook that a bad record
+// has to be reported to.
+func CheckLifeOfWorker(t *testing.T, open func(onBad func(discovery.BadRecord)) discovery.Backend, backendName string, environment ...string) {
+	t.Helper()
+	model := ModelDirectory(t)
+	backend := open(func(bad discovery.BadRecord) { t.Errorf("a real worker's record is called bad: %v", bad) })
+	watches := make(map[discovery.Bucket]<-chan discovery.Event)
+	for _, bucket := range discovery.Buckets() {
+		watches[bucket] = contract.Watch(t, backend, bucket, "")
+		contract.Expect(t, watches[bucket], discovery.Synced, nil)
+	}
+	next := func(bucket discovery.Bucket) discovery.Event {
+		t.Helper()
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		select {
+		case event := <-watches[bucket]:
+			return event
+		case <-timer.C:
+			t.Fatalf("nothing came in %s", bucket)
+		}
+		panic("unreachable")
+	}
+	w := start(t, model, backendName, environment...)
+
+	published := next(discovery.Models).Record.(*discovery.Model)
+	instances := make(map[string]*discovery.Instance)
+	for len(instances) < 2 {
+		instance := next(discovery.Instances).Record.(*discovery.Instance)
+		instances[strings.SplitN(instance.Endpoint, "_source", 2)[0]] = instance
+	}
+	if instances["generate"] == nil || instances["generate"].InstanceID != published.InstanceID || instances["worker_kv_query"] == nil {
+		t.Errorf("instances %v", instances)
+	}
+	source := next(discovery.EventSources).Record.(*discovery.EventSource)
+	if source.Metadata.Worker.WorkerID != published.InstanceID || source.Metadata.RecoveryTarget == nil {
+		t.Errorf("event source %+v", source)
+	}
+	if channel := next(discovery.EventChannels).Record.(*discovery.EventChannel); channel.Transport.ZMQ == "" {
+		t.Errorf("event channel %+v", channel)
+	}
+	checkCard(t, model, published)
+
+	if err := w.command.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if event := next(discovery.Models); event.Kind != discovery.Delete || event.Key != published.Key() {
+		t.Errorf("after the worker's end came %v %s", event.Kind, event.Key)
+	}
+	w.command.Wait()
+	w.ended = true
+}
+
+func checkCard(t *testing.T, model string, published *discovery.Model) {
+	t.Helper()
+	theirs, err := card.Parse(published.Card)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := card.FromDirectory(model, "qwen3", card.Options{BlockSize: theirs.BlockSize, Runtime: &theirs.Runtime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(theirs, ours, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("the card that we make differs (-theirs +ours):\n%s", diff)
+	}
+	if theirs.Checksum() != ours.Checksum() {
+		t.Error("the cards' checksums differ")
+	}
+	if _, err := new(card.Resolver).Resolve(t.Context(), theirs); err != nil {
+		t.Error(err)
+	}
+}
