@@ -1,0 +1,216 @@
+package kube
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"signalbox/discovery"
+	"signalbox/discovery/internal/feed"
+)
+
+// reader keeps feeds equal to what the cluster holds. Two informers mirror the metadata resources and the objects that tell
+// readiness; while the API is away the mirrors stay as they are.
+type reader struct {
+	own       string // name of the own resource
+	metadata  cache.SharedIndexInformer
+	readiness cache.SharedIndexInformer
+	debounce  time.Duration
+	logger    *slog.Logger
+	// ownSeen is told after each reading whether the own resource exists.
+	ownSeen func(bool)
+
+	changed chan struct{} // one slot: "the mirrors have changed"
+	added   chan struct{} // one slot: "there is a new feed"
+
+	mu    sync.Mutex // guards feeds
+	feeds map[discovery.Bucket]*feed.Feed
+
+	// Only run uses it.
+	good map[string]goodResource
+}
+
+// goodResource is the last usable content of a resource.
+type goodResource struct {
+	uid     types.UID
+	version string // resource version that was read last, usable or not
+	content records
+}
+
+func newReader(identity Identity, resources dynamic.Interface, cluster kubernetes.Interface, debounce time.Duration, logger *slog.Logger, ownSeen func(bool)) *reader {
+	r := &reader{
+		own: identity.ResourceName(), debounce: debounce, logger: logger, ownSeen: ownSeen,
+		changed: make(chan struct{}, 1), added: make(chan struct{}, 1),
+		feeds: make(map[discovery.Bucket]*feed.Feed), good: make(map[string]goodResource),
+	}
+	r.metadata = dynamicinformer.NewFilteredDynamicInformer(resources, metadataResource, identity.Namespace, 0, cache.Indexers{}, nil).Informer()
+	enabled := func(options *metav1.ListOptions) { options.LabelSelector = enabledSelector }
+	if identity.Mode == ContainerMode {
+		r.readiness = coreinformers.NewFilteredPodInformer(cluster, identity.Namespace, 0, cache.Indexers{}, enabled)
+	} else {
+		r.readiness = discoveryinformers.NewFilteredEndpointSliceInformer(cluster, identity.Namespace, 0, cache.Indexers{}, enabled)
+	}
+	return r
+}
+
+// add takes on a bucket and says whether it is the first.
+func (r *reader) add(bucket discovery.Bucket, f *feed.Feed) (first bool) {
+	r.mu.Lock()
+	first = len(r.feeds) == 0
+	r.feeds[bucket] = f
+	r.mu.Unlock()
+	signal(r.added)
+	return first
+}
+
+func signal(slot chan<- struct{}) {
+	select {
+	case slot <- struct{}{}:
+	default:
+	}
+}
+
+// run mirrors the cluster until ctx ends.
+func (r *reader) run(ctx context.Context) {
+	var informers sync.WaitGroup
+	defer informers.Wait()
+	for _, informer := range []cache.SharedIndexInformer{r.metadata, r.readiness} {
+		r.follow(informer)
+		informers.Go(func() { informer.RunWithContext(ctx) })
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), r.metadata.HasSynced, r.readiness.HasSynced) {
+		return
+	}
+	for {
+		r.read()
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.added:
+		case <-r.changed:
+			// A roll-out changes many objects at a time.
+			timer := time.NewTimer(r.debounce)
+			select {
+			case <-timer.C:
+			case <-r.added: // who begins to watch need not wait
+				timer.Stop()
+				signal(r.changed)
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			}
+		}
+	}
+}
+
+// follow has an informer tell of changes and of trouble. Both calls fail only on an informer that runs or has ended.
+func (r *reader) follow(informer cache.SharedIndexInformer) {
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { signal(r.changed) },
+		UpdateFunc: func(any, any) { signal(r.changed) },
+		DeleteFunc: func(any) { signal(r.changed) },
+	})
+	if err == nil {
+		err = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+			r.logger.Warn("kubernetes watch is interrupted; the last known records stay in force", "error", err)
+		})
+	}
+	if err != nil {
+		r.logger.Error("kubernetes discovery can't follow the cluster", "error", err)
+	}
+}
+
+// read brings all feeds to what the mirrors hold.
+func (r *reader) read() {
+	ready := r.readyResources()
+	content := make(records)
+	for bucket := range members {
+		content[bucket] = make(map[string][]byte)
+	}
+	present := make(map[string]bool)
+	for _, item := range r.metadata.GetStore().List() {
+		resource, isResource := item.(*unstructured.Unstructured)
+		if !isResource {
+			continue
+		}
+		present[resource.GetName()] = true
+		held := r.contentOf(resource)
+		if !ready[resource.GetName()] {
+			continue
+		}
+		for bucket, values := range held {
+			for key, value := range values {
+				content[bucket][key] = value
+			}
+		}
+	}
+	for name := range r.good {
+		if !present[name] {
+			delete(r.good, name)
+		}
+	}
+	r.mu.Lock()
+	feeds := make(map[discovery.Bucket]*feed.Feed, len(r.feeds))
+	for bucket, f := range r.feeds {
+		feeds[bucket] = f
+	}
+	r.mu.Unlock()
+	for bucket, f := range feeds {
+		f.Replace(content[bucket])
+	}
+	r.ownSeen(present[r.own])
+}
+
+// contentOf returns a resource's records; those of its last usable version when it can't be read.
+func (r *reader) contentOf(resource *unstructured.Unstructured) records {
+	name, uid, version := resource.GetName(), resource.GetUID(), resource.GetResourceVersion()
+	last, known := r.good[name]
+	if known && last.uid == uid && last.version == version && version != "" {
+		return last.content
+	}
+	content, err := recordsOf(resource)
+	if err != nil {
+		r.logger.Error("kubernetes discovery resource is unusable; its last good content stays in force", "resource", name, "error", err)
+		content = nil
+		if known && last.uid == uid {
+			content = last.content
+		}
+	}
+	r.good[name] = goodResource{uid: uid, version: version, content: content}
+	return content
+}
+
+// readyResources are the names of the metadata resources whose processes are ready.
+func (r *reader) readyResources() map[string]bool {
+	ready := make(map[string]bool)
+	for _, item := range r.readiness.GetStore().List() {
+		switch object := item.(type) {
+		case *discoveryv1.EndpointSlice:
+			for _, endpoint := range object.Endpoints {
+				if endpoint.Conditions.Ready != nil && *endpoint.Conditions.Ready && endpoint.TargetRef != nil {
+					ready[endpoint.TargetRef.Name] = true
+				}
+			}
+		case *corev1.Pod:
+			for _, container := range object.Status.ContainerStatuses {
+				if container.Ready {
+					ready[containerResource(object.Name, container.Name)] = true
+				}
+			}
+		}
+	}
+	return ready
+}
