@@ -29,13 +29,7 @@ type QueueLimitError struct {
 // Error implements error. The text is part of the wire contract.
 func (e *QueueLimitError) Error() string {
 	return fmt.Sprintf("router policy class %q queue %s limit reached (current=%d, limit=%d)",
-		e.PolicyClass, limitWords[e.LimitKind], e.Current, e.Limit)
-}
-
-var limitWords = map[LimitKind]string{
-	LimitRequests:     "requests",
-	LimitRawISLTokens: "raw_isl_tokens",
-	LimitCachedTokens: "cached_tokens",
+		e.PolicyClass, e.LimitKind, e.Current, e.Limit)
 }
 
 // Refused wraps a full queue class as the *inference.Error that [Router.Place] returns.

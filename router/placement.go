@@ -55,7 +55,14 @@ type Lease interface {
 
 // NewPlacement returns a placement at pin that reports to lease, for implementations of [Router].
 func NewPlacement(pin Pin, lease Lease) *Placement {
-	return &Placement{WorkerID: pin.WorkerID, Rank: pin.Rank, HasRank: pin.HasRank, lease: lease}
+	placement := &Placement{}
+	placement.Init(pin, lease)
+	return placement
+}
+
+// Init is [NewPlacement] for a placement that is part of a larger allocation. lease may be nil: then nobody is told.
+func (p *Placement) Init(pin Pin, lease Lease) {
+	p.WorkerID, p.Rank, p.HasRank, p.lease = pin.WorkerID, pin.Rank, pin.HasRank, lease
 }
 
 // Wrap puts another lease around the placement's own. The outer one hears every report first and passes it on to the inner

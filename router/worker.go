@@ -1,6 +1,9 @@
 package router
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Worker is one registered instance as routing sees it. Numbers that the worker did not publish are zero.
 type Worker struct {
@@ -71,4 +74,30 @@ func (w *Worker) HasAllTaints(required []string) bool {
 		}
 	}
 	return true
+}
+
+// WeightedTaint is a taint that a request would like its worker to carry.
+type WeightedTaint struct {
+	Taint  string
+	Weight float64
+}
+
+// AppendPreferred appends a request's preferred taints in a fixed order, so that sums of weights do not depend on chance.
+func AppendPreferred(list []WeightedTaint, preferred map[string]float32) []WeightedTaint {
+	for taint, weight := range preferred {
+		list = append(list, WeightedTaint{Taint: taint, Weight: float64(weight)})
+	}
+	slices.SortFunc(list, func(a, b WeightedTaint) int { return cmp.Compare(a.Taint, b.Taint) })
+	return list
+}
+
+// TaintWeight sums the weights of the preferred taints that the worker carries.
+func (w *Worker) TaintWeight(preferred []WeightedTaint) float64 {
+	sum := 0.0
+	for _, taint := range preferred {
+		if w.HasTaint(taint.Taint) {
+			sum += taint.Weight
+		}
+	}
+	return sum
 }
