@@ -1,0 +1,177 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"signalbox/inference"
+	"signalbox/internal/jsontape"
+)
+
+// prepared is a request whose prompt is ready.
+type prepared struct {
+	text string // the rendered prompt; "" when the client sent tokens
+}
+
+// prepare renders and tokenises the prompt and completes the request's limits.
+func (p *Pipeline) prepare(ctx context.Context, job *Job) (prepared, error) {
+	start := time.Now()
+	if err := p.Limiter.acquire(ctx); err != nil {
+		return prepared{}, err
+	}
+	text, err := p.promptTokens(ctx, job)
+	p.Limiter.release()
+	if err != nil {
+		return prepared{}, err
+	}
+	r := job.Request
+	r.Model = p.Model.Name
+	r.CardChecksum = p.Model.Checksum
+	p.applyStops(job)
+	p.constrainToolChoice(job)
+	if r.Output.SkipSpecialTokens == nil && !job.Parsing.Off && p.Model.Stages != nil && p.Model.Stages.NeedsSpecialTokens() {
+		show := false
+		r.Output.SkipSpecialTokens = &show
+	}
+	if err := p.applyLength(r); err != nil {
+		return prepared{}, err
+	}
+	p.Observer.Stage("preprocess", "", time.Since(start).Seconds())
+	return prepared{text: text}, nil
+}
+
+func (p *Pipeline) promptTokens(ctx context.Context, job *Job) (string, error) {
+	r := job.Request
+	if r.TokenIDs != nil {
+		return "", p.checkTokens(r.TokenIDs)
+	}
+	var text string
+	switch {
+	case job.Prompt.Chat != nil && job.Prompt.Chat.UseRawPrompt:
+		text = lastMessageText(job.Prompt.Chat.Messages)
+	case job.Prompt.Chat != nil:
+		if p.Model.Renderer == nil {
+			return "", &PromptError{Param: "messages", Message: "model " + p.Model.Name + " has no chat template"}
+		}
+		start := time.Now()
+		rendered, err := p.Model.Renderer.Render(ctx, job.Prompt.Chat)
+		if err != nil {
+			return "", err
+		}
+		p.Observer.Rendered(time.Since(start).Seconds())
+		text = rendered
+	case job.Prompt.Text != nil:
+		text = *job.Prompt.Text
+	default:
+		return "", nil
+	}
+	start := time.Now()
+	r.TokenIDs = p.Model.Tokenizer.Encode(nil, text, false)
+	p.Observer.Tokenized(time.Since(start).Seconds(), len(r.TokenIDs))
+	return text, nil
+}
+
+// checkTokens refuses ids that the model does not have: a worker would crash on them.
+func (p *Pipeline) checkTokens(ids []uint32) error {
+	limit := uint32(p.Model.Tokenizer.VocabSize())
+	for i, id := range ids {
+		if id >= limit {
+			return &PromptError{Param: "prompt", Message: fmt.Sprintf("Invalid request: token id %d at position %d is outside the vocabulary of %d tokens", id, i, limit)}
+		}
+	}
+	return nil
+}
+
+func lastMessageText(messages []byte) string {
+	document, err := jsontape.Parse(messages)
+	if err != nil {
+		return ""
+	}
+	text := ""
+	for _, message := range document.Root().Elements {
+		content := message.Get("content")
+		if content.Kind() == jsontape.String {
+			text = content.Text()
+			continue
+		}
+		text = ""
+		for _, part := range content.Elements {
+			text += part.Get("text").Text()
+		}
+	}
+	return text
+}
+
+// applyStops sets the end-of-sequence ids and the ids that end the stream without being shown.
+func (p *Pipeline) applyStops(job *Job) {
+	r := job.Request
+	if r.Stop.IgnoreEOS != nil && *r.Stop.IgnoreEOS {
+		r.Stop.Strings, r.Stop.TokenIDs, r.Stop.VisibleTokenIDs, r.Stop.HiddenTokenIDs = nil, nil, nil, nil
+		r.EOSTokenIDs = nil
+		return
+	}
+	r.EOSTokenIDs = p.Model.EOSTokenIDs
+	r.Stop.HiddenTokenIDs = append(append([]uint32(nil), r.Stop.TokenIDs...), p.Model.EOSTokenIDs...)
+}
+
+// constrainToolChoice makes the worker write calls when the client demands one.
+func (p *Pipeline) constrainToolChoice(job *Job) {
+	if job.Request.Sampling.Guided != nil {
+		return
+	}
+	switch job.Parsing.ToolChoice {
+	case ToolChoiceRequired:
+		schema := []byte(`{"type":"array","minItems":1,"items":{"type":"object","anyOf":[`)
+		for i, tool := range job.Parsing.Tools {
+			if i > 0 {
+				schema = append(schema, ',')
+			}
+			schema = append(schema, `{"properties":{"name":{"type":"string","enum":[`...)
+			schema = append(schema, '"')
+			schema = append(schema, tool.Name...) // names hold only letters, digits, underscores and dashes
+			schema = append(schema, `"]},"parameters":`...)
+			schema = append(schema, parametersOf(tool)...)
+			schema = append(schema, `},"required":["name","parameters"]}`...)
+		}
+		job.Request.Sampling.Guided = &inference.GuidedDecoding{JSON: append(schema, "]}}"...)}
+	case ToolChoiceNamed:
+		for _, tool := range job.Parsing.Tools {
+			if tool.Name == job.Parsing.ToolName {
+				job.Request.Sampling.Guided = &inference.GuidedDecoding{JSON: parametersOf(tool)}
+			}
+		}
+	}
+}
+
+func parametersOf(tool Tool) []byte {
+	if tool.Parameters == nil {
+		return []byte(`{"type":"object","properties":{}}`)
+	}
+	return tool.Parameters
+}
+
+// applyLength sets the default output length, what is left of the context, and refuses what cannot fit where the worker wants
+// that.
+func (p *Pipeline) applyLength(r *inference.Request) error {
+	limit := p.Model.ContextLength
+	if limit <= 0 {
+		return nil
+	}
+	prompt := len(r.TokenIDs)
+	if prompt >= limit && p.Model.RejectPromptOverflow {
+		return &ContextLengthError{Limit: limit, Prompt: prompt}
+	}
+	if r.Stop.MaxTokens == nil {
+		if prompt < limit {
+			left := uint32(limit - prompt)
+			r.Stop.MaxTokens = &left
+		}
+		return nil
+	}
+	if total := prompt + int(*r.Stop.MaxTokens); total > limit && p.Model.RejectTotalOverflow {
+		asked := int(*r.Stop.MaxTokens)
+		return &ContextLengthError{Limit: limit, Prompt: prompt, MaxTokens: &asked}
+	}
+	return nil
+}
