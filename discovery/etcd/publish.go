@@ -101,6 +101,9 @@ func (b *Backend) write(ctx context.Context, verb, name string, change func(cont
 	if b.ctx.Err() != nil {
 		return wrap(discovery.ErrClosed)
 	}
+	if ctx.Err() != nil {
+		return wrap(ctx.Err())
+	}
 	select {
 	case <-b.writing:
 	case <-ctx.Done():

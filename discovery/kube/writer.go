@@ -98,6 +98,9 @@ func (b *Backend) exclusively(ctx context.Context, write func(context.Context) e
 	if b.ctx.Err() != nil {
 		return discovery.ErrClosed
 	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	select {
 	case <-b.writing:
 	case <-ctx.Done():
