@@ -5,12 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"signalbox/discovery"
 	"signalbox/discovery/internal/contract"
@@ -269,5 +276,83 @@ func TestOpenRefusesAnIncompleteIdentity(t *testing.T) {
 	_, err := open(t.Context(), Options{Identity: Identity{Pod: "a"}, Logger: slog.New(slog.DiscardHandler)}, c.resources, c.kube)
 	if err == nil || !strings.Contains(err.Error(), "POD_UID") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// The rights of the manifest that we ship are enough, and the ones of a bare account are not.
+func TestManifestGivesTheRightsThatAreNeeded(t *testing.T) {
+	if shared == nil {
+		t.Skip("no real API server: set SIGNALBOX_KUBE_APISERVER to the kube-apiserver program")
+	}
+	for _, mode := range []Mode{PodMode, ContainerMode} {
+		t.Run(string(mode), func(t *testing.T) {
+			c := newCluster(t)
+			config := rest.CopyConfig(shared.admin)
+			config.Impersonate.UserName = "system:serviceaccount:" + c.namespace + ":signalbox"
+			account := &cluster{namespace: c.namespace}
+			var err error
+			if account.resources, err = dynamic.NewForConfig(config); err != nil {
+				t.Fatal(err)
+			}
+			if account.kube, err = kubernetes.NewForConfig(config); err != nil {
+				t.Fatal(err)
+			}
+			if mode == PodMode { // in container mode even the start needs rights
+				bare := account.open(t, c.identity(mode, "main"), nil)
+				if err := discovery.Publish(t.Context(), bare, contract.Instance("ns", 1)); !apierrors.IsForbidden(err) {
+					t.Errorf("without rights: %v, want it forbidden at once", err)
+				}
+			}
+			c.applyRBAC(t)
+			identity := c.identity(mode, "main")
+			var backend *Backend
+			if err := shared.eventually(func(context.Context) error { // rights take a moment to become known
+				_, err := account.resources.Resource(metadataResource).Namespace(c.namespace).List(t.Context(), metav1.ListOptions{})
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			backend = account.open(t, identity, nil)
+			if mode == PodMode {
+				c.setReady(t, identity.Pod, true)
+			} else {
+				c.setContainers(t, identity.Pod, map[string]bool{"main": true})
+			}
+			record := contract.Instance("ns", backend.InstanceID())
+			contract.Publish(t, backend, record)
+			events := contract.Watch(t, backend, discovery.Instances, "")
+			contract.Expect(t, events, discovery.Put, record)
+			if err := backend.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// applyRBAC installs the shipped manifest in the cluster's namespace.
+func (c *cluster) applyRBAC(t *testing.T) {
+	t.Helper()
+	documents, err := manifests(filepath.Join("..", "..", "deploy", "kubernetes", "rbac.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plural := map[string]schema.GroupVersionResource{
+		"ServiceAccount": {Version: "v1", Resource: "serviceaccounts"},
+		"Role":           {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"},
+		"RoleBinding":    {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
+	}
+	for _, document := range documents {
+		if document.GetKind() == "RoleBinding" { // subjects of another namespace have to name it
+			subjects, _, _ := unstructured.NestedSlice(document.Object, "subjects")
+			subjects[0].(map[string]any)["namespace"] = c.namespace
+			if err := unstructured.SetNestedSlice(document.Object, subjects, "subjects"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := c.resources.Resource(plural[document.GetKind()]).Namespace(c.namespace).
+			Apply(t.Context(), document.GetName(), document, metav1.ApplyOptions{FieldManager: "test", Force: true})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
