@@ -1,0 +1,83 @@
+package verify
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// routingRunners check the cases of one routing recording each, by file name.
+var routingRunners = map[string]func(name string, input, expect json.RawMessage) error{
+	"active_load.json": verifyActiveLoad,
+}
+
+// RoutingFiles lists the recordings that [Routing] knows.
+func RoutingFiles() []string { return slices.Sorted(maps.Keys(routingRunners)) }
+
+// Routing checks recordings of routing decisions: one file, or all that it knows in a folder.
+func Routing(path string) Result {
+	info, err := os.Stat(path)
+	if err != nil {
+		return Result{Failures: []string{err.Error()}}
+	}
+	if !info.IsDir() {
+		return routingFile(path)
+	}
+	var sum Result
+	for _, name := range RoutingFiles() {
+		sum.add(routingFile(filepath.Join(path, name)))
+	}
+	return sum
+}
+
+func routingFile(path string) Result {
+	run := routingRunners[filepath.Base(path)]
+	if run == nil {
+		return Result{Failures: []string{fmt.Sprintf("%s is no routing recording that is known here", path)}}
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return Result{Failures: []string{err.Error()}}
+	}
+	var file struct {
+		Cases []struct {
+			Name          string
+			Input, Expect json.RawMessage
+		}
+	}
+	if err := json.Unmarshal(content, &file); err != nil {
+		return Result{Failures: []string{fmt.Sprintf("%s: %v", path, err)}}
+	}
+	var result Result
+	if len(file.Cases) == 0 {
+		result.fail("%s holds no cases", path)
+	}
+	for _, c := range file.Cases {
+		if err := run(c.Name, c.Input, c.Expect); err != nil {
+			result.fail("%s, %s: %v", filepath.Base(path), c.Name, err)
+			continue
+		}
+		result.Passed++
+	}
+	return result
+}
+
+// decodeCase reads a case's two halves.
+func decodeCase(input, expect json.RawMessage, intoInput, intoExpect any) error {
+	if err := json.Unmarshal(input, intoInput); err != nil {
+		return fmt.Errorf("input: %w", err)
+	}
+	if err := json.Unmarshal(expect, intoExpect); err != nil {
+		return fmt.Errorf("expect: %w", err)
+	}
+	return nil
+}
+
+// sameSet compares two lists regardless of order.
+func sameSet[T interface{ ~uint64 | ~string }](a, b []T) bool {
+	a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
+	return slices.Equal(a, b)
+}
