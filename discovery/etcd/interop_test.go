@@ -14,3 +14,8 @@ func TestRealWorkerIsSeen(t *testing.T) {
 		return s.open(t, func(options *etcd.Options) { options.OnBadRecord = onBad })
 	}, "etcd", "ETCD_ENDPOINTS="+s.endpoint())
 }
+
+func TestRealFrontendSeesOurs(t *testing.T) {
+	s := newServer(t, nil).start(t)
+	peer.CheckFrontendSeesOurs(t, s.open(t, nil), "etcd", "ETCD_ENDPOINTS="+s.endpoint())
+}

@@ -14,3 +14,8 @@ func TestRealWorkerIsSeen(t *testing.T) {
 		return open(t, file.Options{Root: root, OnBadRecord: onBad})
 	}, "file", "DYN_FILE_KV="+root)
 }
+
+func TestRealFrontendSeesOurs(t *testing.T) {
+	root := t.TempDir()
+	peer.CheckFrontendSeesOurs(t, open(t, file.Options{Root: root}), "file", "DYN_FILE_KV="+root)
+}

@@ -1,4 +1,4 @@
-// Package peer starts live mock workers of the real system for tests of discovery backends.
+// Package peer starts live mock workers and frontends of the real system for tests of discovery backends.
 package peer
 
 import (
@@ -46,37 +46,41 @@ func ModelDirectory(t *testing.T) string {
 	return directory
 }
 
-// worker is a running mock worker.
-type worker struct {
+// process is a running program of the real system.
+type process struct {
 	command *exec.Cmd
 	ended   bool
 }
 
-// start runs a mock worker of 1.6.1 until the test ends. The test is skipped where there is none.
-func start(t *testing.T, model, backend string, environment ...string) *worker {
+// start runs a module of 1.6.1 until the test ends. The test is skipped where there is none.
+func start(t *testing.T, module string, arguments, environment []string) *process {
 	t.Helper()
 	python := os.Getenv("SIGNALBOX_PYTHON161")
 	if python == "" {
-		t.Skip("no real worker: set SIGNALBOX_PYTHON161 to a Python that has ai-dynamo 1.6.1")
+		t.Skip("no real system: set SIGNALBOX_PYTHON161 to a Python that has ai-dynamo 1.6.1")
 	}
 	output := new(bytes.Buffer)
-	w := &worker{command: exec.Command(python, "-m", "dynamo.mocker", "--model-path", model, "--model-name", "qwen3", "--num-workers", "1",
-		"--discovery-backend", backend, "--request-plane", "tcp", "--event-plane", "zmq")}
-	w.command.Env = append(append(os.Environ(), "HF_HUB_OFFLINE=1"), environment...)
-	w.command.Stdout, w.command.Stderr = output, output
-	if err := w.command.Start(); err != nil {
+	p := &process{command: exec.Command(python, append([]string{"-m", module}, arguments...)...)}
+	p.command.Env = append(append(os.Environ(), "HF_HUB_OFFLINE=1"), environment...)
+	p.command.Stdout, p.command.Stderr = output, output
+	if err := p.command.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if !w.ended {
-			w.command.Process.Kill()
-			w.command.Wait()
+		if !p.ended {
+			p.command.Process.Kill()
+			p.command.Wait()
 		}
 		if t.Failed() {
-			t.Logf("worker's output:\n%s", output)
+			t.Logf("output of %s:\n%s", module, output)
 		}
 	})
-	return w
+	return p
+}
+
+// planes are the flags that worker and frontend have in common.
+func planes(backendName string) []string {
+	return []string{"--discovery-backend", backendName, "--request-plane", "tcp", "--event-plane", "zmq"}
 }
 
 // CheckLifeOfWorker starts a mock worker on a discovery backend and follows it with ours: its records are understood, its card
@@ -103,7 +107,7 @@ func CheckLifeOfWorker(t *testing.T, open func(onBad func(discovery.BadRecord)) 
 		}
 		panic("unreachable")
 	}
-	w := start(t, model, backendName, environment...)
+	w := start(t, "dynamo.mocker", append(planes(backendName), "--model-path", model, "--model-name", "qwen3", "--num-workers", "1"), environment)
 
 	published := next(discovery.Models).Record.(*discovery.Model)
 	instances := make(map[string]*discovery.Instance)
