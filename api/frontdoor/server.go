@@ -108,6 +108,9 @@ func (s *Server) Address() string { return s.listener.Addr().String() }
 // Draining tells whether Shutdown has begun: new inference requests are refused, running ones go on.
 func (s *Server) Draining() bool { return s.draining.Load() }
 
+// Stopping tells whether the drain time is over and what still runs is being ended.
+func (s *Server) Stopping() bool { return s.stopping.Load() }
+
 // Shutdown lets running answers finish for at most the drain time, then ends them with an error, and returns when all are gone.
 func (s *Server) Shutdown() error {
 	s.draining.Store(true)

@@ -1,0 +1,91 @@
+package frontend
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"signalbox/api/openai"
+	"signalbox/discovery"
+	"signalbox/inference"
+	"signalbox/model"
+	"signalbox/model/card"
+	"signalbox/pipeline"
+	"signalbox/router"
+)
+
+// Transport reaches the workers that it knows the addresses of.
+type Transport interface {
+	inference.Sender
+	// Forward sends a body in an API's own shape; the stream's items carry raw JSON bodies.
+	Forward(target inference.Target) Forwarder
+	// Target returns how to reach the instance; false when it speaks another transport.
+	Target(instance *discovery.Instance) (inference.Target, bool)
+	// Gone tells that discovery no longer knows the worker: whoever waits for it need not wait longer.
+	Gone(workerID uint64)
+}
+
+// Loader makes a model's template, tokenizer and parsers from its card.
+type Loader interface {
+	// Load may take seconds and may be called for several cards at once.
+	Load(ctx context.Context, c *card.Card) (*pipeline.Model, error)
+}
+
+// RouterFactory makes the router of a worker set. close ends what the router started.
+type RouterFactory func(set RouterSet) (r router.Router, close func(), err error)
+
+// RouterSet is what a router may know about the set that it serves.
+type RouterSet struct {
+	Pool *router.Pool
+	// Set is the worker set at the time of the build; its members change later through the pool.
+	Set *model.Set
+}
+
+// Options configure a frontend. Zero values leave parts out.
+type Options struct {
+	Backend   discovery.Backend
+	Transport Transport
+	Routers   RouterFactory
+	Filter    discovery.NamespaceFilter
+	ModelName string
+	BlockSize uint32
+	Loader    Loader
+
+	DecodeFallback     bool
+	MigrationLimit     int // 0 leaves it to the model card
+	MigrationMaxLength int
+	MinInitialWorkers  int
+	Inhibited          time.Duration
+
+	HTTP     HTTPOptions
+	API      openai.Options
+	Metrics  *prometheus.Registry
+	Prefix   string // of the frontend's metrics
+	Logger   *slog.Logger
+	Version  string
+	Endpoint Endpoints
+}
+
+// HTTPOptions say where and how to listen.
+type HTTPOptions struct {
+	Host                            string
+	Port                            int
+	CertPath, KeyPath, ClientCAPath string
+	DrainTimeout                    time.Duration
+	DisableAdmin                    bool
+	EnableAnthropic                 bool
+	StripAnthropicPreamble          bool
+}
+
+// Endpoints are the paths of the routes.
+type Endpoints struct {
+	Chat, Completions, Embeddings, Responses, Models, Anthropic, Health, Live, Metrics string
+}
+
+// DefaultEndpoints are the paths that clients expect.
+func DefaultEndpoints() Endpoints {
+	return Endpoints{Chat: "/v1/chat/completions", Completions: "/v1/completions", Embeddings: "/v1/embeddings", Responses: "/v1/responses",
+		Models: "/v1/models", Anthropic: "/v1/messages", Health: "/health", Live: "/live", Metrics: "/metrics"}
+}

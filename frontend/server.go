@@ -1,0 +1,288 @@
+package frontend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"signalbox/api/openai"
+	"signalbox/inference"
+	"signalbox/model"
+	"signalbox/model/card"
+	"signalbox/pipeline"
+	"signalbox/router"
+)
+
+// Forwarder sends bodies in an API's own shape to one worker.
+type Forwarder interface {
+	SendRaw(ctx context.Context, id string, body []byte) (inference.Stream, error)
+}
+
+// server serves one worker set. The model room updates it; requests read it.
+type server struct {
+	frontend *Frontend
+	key      model.Key
+	card     *card.Card
+	pool     *router.Pool
+	router   router.Router
+	close    func()
+	pipeline *pipeline.Pipeline // nil for workers that take text
+	targets  atomic.Pointer[map[uint64]member]
+}
+
+// member is one worker of the set, ready to be sent to.
+type member struct {
+	target    inference.Target
+	bootstrap *card.Bootstrap
+	ranks     uint32
+}
+
+// build prepares a set: its files, tokenizer and template, its pool and router.
+func (f *Frontend) build(ctx context.Context, set *model.Set) (*server, error) {
+	s := &server{frontend: f, key: set.Key, card: set.Card}
+	s.pool = router.NewPool(router.PoolOptions{Endpoint: set.Key.Endpoint.String(), Inhibited: f.options.Inhibited})
+	s.targets.Store(&map[uint64]member{})
+	s.update(set)
+	if f.options.MinInitialWorkers > 0 {
+		if err := s.pool.WaitForWorkers(ctx, f.options.MinInitialWorkers); err != nil {
+			return nil, err
+		}
+	}
+	r, closeRouter, err := f.options.Routers(RouterSet{Pool: s.pool, Set: set})
+	if err != nil {
+		return nil, fmt.Errorf("router of %s: %w", set.Key.Model, err)
+	}
+	s.router, s.close = r, closeRouter
+	if set.Card.ModelInput != card.TokensInput {
+		return s, nil
+	}
+	loaded, err := f.options.Loader.Load(ctx, set.Card)
+	if err != nil {
+		s.closeRouter()
+		return nil, err
+	}
+	s.pipeline = &pipeline.Pipeline{
+		Model:              *loaded,
+		Decode:             pipeline.Hop{Router: r, Sender: f.options.Transport, Target: s.target, Bootstrap: s.bootstrap},
+		NeedsPrefill:       needsPrefill(set.Card),
+		DecodeFallback:     f.options.DecodeFallback,
+		MigrationLimit:     f.options.MigrationLimit,
+		MigrationMaxLength: f.options.MigrationMaxLength,
+		Observer:           f.stages,
+		Limiter:            f.limiter,
+		OnDecision:         f.onDecision,
+	}
+	if f.options.MigrationLimit == 0 {
+		s.pipeline.MigrationLimit = int(set.Card.MigrationLimit)
+	}
+	return s, nil
+}
+
+func needsPrefill(c *card.Card) bool {
+	for _, pool := range c.Needs {
+		for _, part := range pool {
+			if part == card.PrefillWorker {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s *server) closeRouter() {
+	s.router.Close()
+	if s.close != nil {
+		s.close()
+	}
+}
+
+// Update implements model.Server.
+func (s *server) Update(set *model.Set) { s.update(set) }
+
+func (s *server) update(set *model.Set) {
+	old := *s.targets.Load()
+	targets := make(map[uint64]member, len(set.Members))
+	workers := make([]router.Worker, 0, len(set.Members))
+	for _, m := range set.Members {
+		target, ok := s.frontend.options.Transport.Target(m.Instance)
+		if !ok {
+			s.frontend.options.Logger.Error("a worker is registered for a request plane that this frontend does not use (--request-plane)",
+				"worker", m.Instance.InstanceID, "endpoint", m.Instance.EndpointID().String())
+			continue
+		}
+		targets[m.Instance.InstanceID] = member{target: target, bootstrap: m.Card.Runtime.Bootstrap, ranks: m.Card.Runtime.Ranks}
+		workers = append(workers, routerWorker(m))
+	}
+	s.targets.Store(&targets)
+	s.pool.SetWorkers(workers)
+	for id := range old {
+		if _, still := targets[id]; !still {
+			s.frontend.options.Transport.Gone(id)
+		}
+	}
+}
+
+func routerWorker(m model.Member) router.Worker {
+	runtime := &m.Card.Runtime
+	w := router.Worker{ID: m.Instance.InstanceID, DeviceType: m.Instance.DeviceType, DataParallelStart: runtime.RankStart,
+		DataParallelSize: runtime.Ranks, Taints: runtime.Taints,
+		Topology: router.Topology{Domains: runtime.TopologyDomains}}
+	if runtime.TotalBlocks != nil {
+		w.TotalKVBlocks = *runtime.TotalBlocks
+	}
+	if runtime.MaxBatchedTokens != nil {
+		w.MaxNumBatchedTokens = *runtime.MaxBatchedTokens
+	}
+	if runtime.TransferDomain != nil {
+		w.Topology.TransferDomain = *runtime.TransferDomain
+	}
+	if runtime.TransferEnforcement != nil {
+		w.Topology.Enforcement = *runtime.TransferEnforcement
+	}
+	if weight := runtime.TransferPreferredWeight; weight != nil {
+		narrow := float32(*weight)
+		w.Topology.PreferredWeight = &narrow
+	}
+	return w
+}
+
+// Close implements model.Server.
+func (s *server) Close() {
+	s.closeRouter()
+	for id := range *s.targets.Load() {
+		s.frontend.options.Transport.Gone(id)
+	}
+	s.targets.Store(&map[uint64]member{})
+	s.pool.SetWorkers(nil)
+}
+
+func (s *server) target(workerID uint64) (inference.Target, bool) {
+	m, ok := (*s.targets.Load())[workerID]
+	return m.target, ok
+}
+
+func (s *server) bootstrap(workerID uint64) (host string, port uint16, ranks uint32, ok bool) {
+	m := (*s.targets.Load())[workerID]
+	if m.bootstrap == nil || m.bootstrap.Host == nil || m.bootstrap.Port == nil {
+		return "", 0, 0, false
+	}
+	return *m.bootstrap.Host, *m.bootstrap.Port, m.ranks, true
+}
+
+// hop returns the set as a hop of other pipelines.
+func (s *server) hop() *pipeline.Hop {
+	return &pipeline.Hop{Router: s.router, Sender: s.frontend.options.Transport, Target: s.target, Bootstrap: s.bootstrap}
+}
+
+// ready tells whether somebody can be sent to now, and the parts that the set needs are there.
+func (s *server) ready() bool {
+	if len(s.pool.Snapshot().Routable()) == 0 {
+		return false
+	}
+	if s.pipeline != nil && s.pipeline.NeedsPrefill && !s.pipeline.DecodeFallback && s.pipeline.Prefill.Load() == nil {
+		return false
+	}
+	return true
+}
+
+func (s *server) serves(kind openai.Kind) bool {
+	switch kind {
+	case openai.Chat:
+		return s.card.ModelType.Has(card.Chat)
+	case openai.Completions:
+		return s.card.ModelType.Has(card.Completions)
+	case openai.Embeddings:
+		return s.card.ModelType.Has(card.Embedding)
+	}
+	return false
+}
+
+// frontable tells whether clients reach the set by its name: prefill and encode pools only serve others.
+func (s *server) frontable() bool {
+	return s.key.Role != card.PrefillWorker && s.key.Role != card.EncodeWorker && strings.TrimSpace(s.key.Type) != ""
+}
+
+// served is a set as the APIs see it.
+type served struct{ *server }
+
+// Name implements openai.Model.
+func (s served) Name() string { return s.card.DisplayName }
+
+// Ready implements openai.Model.
+func (s served) Ready() bool { return s.ready() }
+
+// Serves implements openai.Model.
+func (s served) Serves(kind openai.Kind) bool { return s.serves(kind) }
+
+// Generate implements openai.Model.
+func (s served) Generate(ctx context.Context, job *pipeline.Job) (openai.Generation, error) {
+	if s.pipeline == nil {
+		return nil, &pipeline.PromptError{Param: "model", Message: "model " + s.card.DisplayName + " takes text, not tokens; this route cannot reach it"}
+	}
+	if s.card.LoRA != nil {
+		job.Request.Routing.LoRAName = s.card.LoRA.Name
+	}
+	run, err := s.pipeline.Generate(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	return run, nil
+}
+
+// Forward implements openai.Model.
+func (s served) Forward(ctx context.Context, id string, body []byte) (inference.Stream, error) {
+	request := &inference.Request{ID: id, Model: s.card.DisplayName}
+	var tried router.Attempt
+	for {
+		placement, err := s.router.Place(ctx, request, tried)
+		if err != nil {
+			return nil, err
+		}
+		target, ok := s.target(placement.WorkerID)
+		if !ok {
+			err = inference.Errorf(inference.CannotConnect, "the worker vanished before the request was sent")
+		} else {
+			var stream inference.Stream
+			stream, err = s.frontend.options.Transport.Forward(target).SendRaw(ctx, id, body)
+			if err == nil {
+				placement.Dispatched()
+				return &leased{Stream: stream, placement: placement}, nil
+			}
+		}
+		placement.End(err)
+		if ctx.Err() != nil || !inference.KindOf(err).Migratable() || len(tried.Tried) >= maxForwardRetries {
+			return nil, err
+		}
+		tried.Tried, tried.LastError = append(tried.Tried, placement.WorkerID), err
+	}
+}
+
+const maxForwardRetries = 8
+
+// leased is a stream that returns its placement when it ends.
+type leased struct {
+	inference.Stream
+	placement *router.Placement
+}
+
+// Next implements inference.Stream.
+func (l *leased) Next(ctx context.Context) (*inference.Output, error) {
+	item, err := l.Stream.Next(ctx)
+	if err != nil {
+		var failure *inference.Error
+		if errors.As(err, &failure) {
+			l.placement.End(failure)
+		} else {
+			l.placement.End(nil)
+		}
+	}
+	return item, err
+}
+
+// Close implements inference.Stream.
+func (l *leased) Close() error {
+	l.placement.End(nil)
+	return l.Stream.Close()
+}

@@ -1,0 +1,141 @@
+package observe
+
+import (
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"signalbox/router"
+)
+
+// Stages holds the metrics of what requests go through inside. It implements pipeline.Observer.
+type Stages struct {
+	duration   *prometheus.HistogramVec
+	template   prometheus.Observer
+	tokenize   prometheus.Observer
+	tokenizeMS prometheus.Observer
+	migrations *prometheus.CounterVec
+	exceeded   *prometheus.CounterVec
+	lastTTFT   *prometheus.GaugeVec
+	lastITL    *prometheus.GaugeVec
+	lastInput  *prometheus.GaugeVec
+
+	mu      sync.RWMutex
+	workers map[workerKey]*workerGauges
+}
+
+type workerKey struct {
+	id    uint64
+	rank  string
+	phase string
+}
+
+// workerGauges are one rank's gauges with their labels resolved.
+type workerGauges struct{ ttft, itl, input prometheus.Gauge }
+
+// NewStages registers the metrics; prefix as in NewFrontend.
+func NewStages(registry prometheus.Registerer, prefix string) *Stages {
+	if prefix == "" {
+		prefix = DefaultPrefix
+	}
+	s := &Stages{workers: make(map[workerKey]*workerGauges)}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+		registry.MustRegister(h)
+		return h
+	}
+	s.duration = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: DefaultPrefix + "_stage_duration_seconds",
+		Help: "Time that requests spend in a stage", Buckets: []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 2.5, 5}}, []string{"phase", "stage"})
+	registry.MustRegister(s.duration)
+	s.template = histogram(DefaultPrefix+"_template_seconds", "Time to render a chat template", []float64{.00001, .00005, .0001, .0005, .001, .005, .01, .05})
+	s.tokenize = histogram(DefaultPrefix+"_tokenize_seconds", "Time to tokenise a prompt", []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1})
+	milliseconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + "_tokenizer_latency_ms", Help: "Time to tokenise a prompt", Buckets: doubling(0.5, 11)}, []string{"operation"})
+	registry.MustRegister(milliseconds)
+	s.tokenizeMS = milliseconds.WithLabelValues("tokenize")
+	s.migrations = prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "_model_migration_total", Help: "Requests that moved to another worker"}, []string{"migration_type", "model"})
+	s.exceeded = prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "_model_migration_max_seq_len_exceeded_total", Help: "Requests that were too long to move"}, []string{"model"})
+	registry.MustRegister(s.migrations, s.exceeded)
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: DefaultPrefix + "_worker_" + name, Help: help}, []string{"dp_rank", "worker_id", "worker_type"})
+		registry.MustRegister(g)
+		return g
+	}
+	s.lastTTFT = gauge("last_time_to_first_token_seconds", "Time to first token of the worker's last request")
+	s.lastITL = gauge("last_inter_token_latency_seconds", "Time between the worker's last two tokens")
+	s.lastInput = gauge("last_input_sequence_tokens", "Prompt length of the worker's last request")
+	return s
+}
+
+// Stage implements pipeline.Observer.
+func (s *Stages) Stage(stage, phase string, seconds float64) {
+	s.duration.WithLabelValues(phase, stage).Observe(seconds)
+}
+
+// Rendered implements pipeline.Observer.
+func (s *Stages) Rendered(seconds float64) { s.template.Observe(seconds) }
+
+// Tokenized implements pipeline.Observer.
+func (s *Stages) Tokenized(seconds float64, _ int) {
+	s.tokenize.Observe(seconds)
+	s.tokenizeMS.Observe(seconds * 1000)
+}
+
+// Migrated implements pipeline.Observer.
+func (s *Stages) Migrated(model, kind string) { s.migrations.WithLabelValues(kind, model).Inc() }
+
+// MigrationExceeded implements pipeline.Observer.
+func (s *Stages) MigrationExceeded(model string) { s.exceeded.WithLabelValues(model).Inc() }
+
+// Placed implements pipeline.Observer.
+func (s *Stages) Placed(string, *router.Placement) {}
+
+// FirstToken implements pipeline.Observer.
+func (s *Stages) FirstToken(phase string, p *router.Placement, seconds float64, inputTokens int) {
+	g := s.gauges(phase, p)
+	g.ttft.Set(seconds)
+	g.input.Set(float64(inputTokens))
+}
+
+// InterToken implements pipeline.Observer.
+func (s *Stages) InterToken(phase string, p *router.Placement, seconds float64) {
+	s.gauges(phase, p).itl.Set(seconds)
+}
+
+func (s *Stages) gauges(phase string, p *router.Placement) *workerGauges {
+	key := workerKey{id: p.WorkerID, rank: "none", phase: "decode"}
+	if p.HasRank {
+		key.rank = strconv.FormatUint(uint64(p.Rank), 10)
+	}
+	if phase == "prefill" {
+		key.phase = phase
+	}
+	s.mu.RLock()
+	g := s.workers[key]
+	s.mu.RUnlock()
+	if g != nil {
+		return g
+	}
+	id := strconv.FormatUint(p.WorkerID, 10)
+	g = &workerGauges{ttft: s.lastTTFT.WithLabelValues(key.rank, id, key.phase), itl: s.lastITL.WithLabelValues(key.rank, id, key.phase), input: s.lastInput.WithLabelValues(key.rank, id, key.phase)}
+	s.mu.Lock()
+	s.workers[key] = g
+	s.mu.Unlock()
+	return g
+}
+
+// Forget drops the gauges of a worker that is gone.
+func (s *Stages) Forget(workerID uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.workers {
+		if key.id != workerID {
+			continue
+		}
+		delete(s.workers, key)
+		id := strconv.FormatUint(key.id, 10)
+		for _, vec := range []*prometheus.GaugeVec{s.lastTTFT, s.lastITL, s.lastInput} {
+			vec.DeleteLabelValues(key.rank, id, key.phase)
+		}
+	}
+}
