@@ -1,0 +1,42 @@
+# Everything a checkout needs: `make demo` runs the product, `make test` checks it. Both do their own set-up.
+GO ?= go
+PYTHON ?= python3
+CACHE := $(CURDIR)/.cache
+MODELS := $(CACHE)/models
+BINARY := bin/signalbox
+
+.PHONY: build demo test test-go lint models interop-python bench generate clean
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(BINARY) ./cmd/signalbox
+
+demo: build
+	$(BINARY) demo
+
+test:
+	./scripts/test
+
+test-go:
+	$(GO) test ./...
+
+lint:
+	$(GO) vet ./...
+	test -z "$$(gofmt -l .)"
+	$(GO) run honnef.co/go/tools/cmd/staticcheck@2026.1 ./...
+
+# Tokenizers and chat templates of real models, for the tests that compare with recorded answers.
+models:
+	./scripts/models $(MODELS)
+
+# Python environments with the real peers, for the interop tests.
+interop-python:
+	./scripts/interop-python $(CACHE)
+
+bench: build
+	./scripts/bench
+
+generate:
+	$(GO) run ./cmd/signalbox docs > docs/configuration.md
+
+clean:
+	rm -rf bin .cache
