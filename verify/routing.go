@@ -12,6 +12,9 @@ import (
 // routingRunners check the cases of one routing recording each, by file name.
 var routingRunners = map[string]func(name string, input, expect json.RawMessage) error{
 	"active_load.json": verifyActiveLoad,
+	"score.json":       verifyScore,
+	"softmax.json":     verifySoftmax,
+	"two_tier.json":    verifyTwoTier,
 }
 
 // RoutingFiles lists the recordings that [Routing] knows.
