@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"signalbox/api/admin"
+	"signalbox/api/anthropic"
 	"signalbox/api/body"
 	"signalbox/api/frontdoor"
 	"signalbox/api/openai"
@@ -111,6 +112,7 @@ func (f *Frontend) handler() http.Handler {
 	o := f.options
 	apiOptions := o.API
 	apiOptions.Draining = f.door.Draining
+	apiOptions.AnthropicListing = o.HTTP.EnableAnthropic
 	models := catalog{f}
 	api := openai.New(models, f.requests, apiOptions)
 	health := &admin.Health{Fleet: models, Draining: f.door.Draining, Stopping: f.door.Stopping}
@@ -121,6 +123,8 @@ func (f *Frontend) handler() http.Handler {
 		{Path: e.Chat, Methods: post, Handler: f.door.Track(api.Chat), On: on(openai.Chat), Summary: "Chat completions, whole or streamed"},
 		{Path: e.Completions, Methods: post, Handler: f.door.Track(api.Completions), On: on(openai.Completions), Summary: "Text completions, whole or streamed"},
 		{Path: e.Embeddings, Methods: post, Handler: f.door.Track(api.Embed), Summary: "Text embeddings"},
+		{Path: e.Responses, Methods: post, Handler: f.door.Track(api.Responses), Summary: "Responses API, whole or streamed"},
+		{Path: e.Responses + "/input_tokens", Methods: post, Handler: http.HandlerFunc(api.InputTokens), Summary: "Estimates the input tokens of a response"},
 		{Path: e.Models, Methods: get, Handler: http.HandlerFunc(api.ListModels), Summary: "Models that can serve now"},
 		{Path: e.Models + "/", Prefix: true, Methods: get, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			id := strings.TrimPrefix(r.URL.Path, e.Models+"/")
@@ -130,12 +134,24 @@ func (f *Frontend) handler() http.Handler {
 		{Path: e.Live, Methods: get, Handler: http.HandlerFunc(health.ServeLive), Summary: "Liveness"},
 		{Path: e.Metrics, Methods: get, Handler: promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{}), Summary: "Prometheus metrics"},
 	}
+	if o.HTTP.EnableAnthropic {
+		messages := anthropic.New(models, f.requests, anthropic.Options{BodyLimitMB: o.API.BodyLimitMB, DisableExtensions: o.API.DisableExtensions,
+			MetadataPrefix: o.API.MetadataPrefix, WriteTimeout: o.API.WriteTimeout, OverloadStatus: o.API.OverloadStatus,
+			StripPreamble: o.HTTP.StripAnthropicPreamble, Draining: f.door.Draining})
+		routes = append(routes,
+			frontdoor.Route{Path: e.Anthropic, Methods: post, Handler: f.door.Track(messages.Messages), Summary: "Anthropic Messages API, whole or streamed"},
+			frontdoor.Route{Path: e.Anthropic + "/count_tokens", Methods: post, Handler: http.HandlerFunc(messages.CountTokens), Summary: "Estimates the input tokens of a message"})
+	}
 	if !o.HTTP.DisableAdmin {
 		busy := &admin.BusyThresholds{Store: f.thresholds, Reader: body.NewReader(o.API.BodyLimitMB)}
 		routes = append(routes, frontdoor.Route{Path: "/busy_threshold", Methods: []string{http.MethodPost, http.MethodGet}, Handler: busy, Summary: "Read or set the thresholds beyond which workers count as busy"})
 	}
 	routes = append(routes, f.describe(routes)...)
-	return frontdoor.NewRouter(routes)
+	mux := frontdoor.NewRouter(routes)
+	if o.HTTP.EnableAnthropic {
+		mux.AnthropicPath = e.Anthropic
+	}
+	return mux
 }
 
 // describe returns the routes that describe the others.
