@@ -36,8 +36,9 @@ type Backend interface {
 	Delete(ctx context.Context, bucket Bucket, key string) error
 
 	// Watch delivers the bucket's records whose key is prefix or lies below it ("" means all): first those that exist, then
-	// one Synced event, then changes. Bad records (see BadRecord) are left out. The channel is closed when ctx ends or the
-	// backend closes; the receiver has to drain it until then.
+	// one Synced event, then changes. Bad records (see BadRecord) are left out. A store that is read through a mirror (kube) may
+	// show what this process has just put a moment later. The channel is closed when ctx ends or the backend closes; the receiver has to drain
+	// it until then.
 	//
 	// Events are coalesced per key: a slow receiver gets the latest state of each key and skips states in between, so that
 	// what waits is bounded by the number of keys. A key that is deleted and put again meanwhile may arrive as a

@@ -10,12 +10,14 @@ import (
 
 func TestRealWorkerIsSeen(t *testing.T) {
 	s := newServer(t, nil).start(t)
-	peer.CheckLifeOfWorker(t, func(onBad func(discovery.BadRecord)) discovery.Backend {
+	store := peer.Store{Backend: "etcd", Environment: []string{"ETCD_ENDPOINTS=" + s.endpoint()}}
+	peer.CheckLifeOfWorker(t, store, func(onBad func(discovery.BadRecord)) discovery.Backend {
 		return s.open(t, func(options *etcd.Options) { options.OnBadRecord = onBad })
-	}, "etcd", "ETCD_ENDPOINTS="+s.endpoint())
+	})
 }
 
 func TestRealFrontendSeesOurs(t *testing.T) {
 	s := newServer(t, nil).start(t)
-	peer.CheckFrontendSeesOurs(t, s.open(t, nil), "etcd", "ETCD_ENDPOINTS="+s.endpoint())
+	store := peer.Store{Backend: "etcd", Environment: []string{"ETCD_ENDPOINTS=" + s.endpoint()}}
+	peer.CheckFrontendSeesOurs(t, store, s.open(t, nil))
 }

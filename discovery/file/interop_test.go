@@ -10,12 +10,14 @@ import (
 
 func TestRealWorkerIsSeen(t *testing.T) {
 	root := t.TempDir()
-	peer.CheckLifeOfWorker(t, func(onBad func(discovery.BadRecord)) discovery.Backend {
+	store := peer.Store{Backend: "file", Environment: []string{"DYN_FILE_KV=" + root}}
+	peer.CheckLifeOfWorker(t, store, func(onBad func(discovery.BadRecord)) discovery.Backend {
 		return open(t, file.Options{Root: root, OnBadRecord: onBad})
-	}, "file", "DYN_FILE_KV="+root)
+	})
 }
 
 func TestRealFrontendSeesOurs(t *testing.T) {
 	root := t.TempDir()
-	peer.CheckFrontendSeesOurs(t, open(t, file.Options{Root: root}), "file", "DYN_FILE_KV="+root)
+	store := peer.Store{Backend: "file", Environment: []string{"DYN_FILE_KV=" + root}}
+	peer.CheckFrontendSeesOurs(t, store, open(t, file.Options{Root: root}))
 }

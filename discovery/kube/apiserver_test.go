@@ -34,6 +34,7 @@ import (
 type apiServer struct {
 	directory  string
 	etcd       *embed.Etcd
+	command    []string
 	process    *exec.Cmd
 	exited     chan struct{}
 	admin      *rest.Config
@@ -48,7 +49,7 @@ func startAPIServer(binary string) (_ *apiServer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &apiServer{directory: directory, exited: make(chan struct{})}
+	s := &apiServer{directory: directory}
 	defer func() {
 		if err != nil {
 			s.stop()
@@ -65,28 +66,46 @@ func startAPIServer(binary string) (_ *apiServer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	log, err := os.Create(filepath.Join(directory, "log"))
-	if err != nil {
+	s.command = []string{
+		binary, "--etcd-servers=" + s.etcd.Config().ListenClientUrls[0].String(), "--cert-dir=" + directory, "--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", port), "--token-auth-file=" + tokens, "--authorization-mode=RBAC",
+		"--service-account-issuer=https://127.0.0.1", "--service-account-key-file=" + key, "--service-account-signing-key-file=" + key,
+		"--service-cluster-ip-range=10.0.0.0/24", "--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none",
+	}
+	if err := s.startProcess(); err != nil {
 		return nil, err
 	}
-	defer log.Close()
-	s.process = exec.Command(binary,
-		"--etcd-servers="+s.etcd.Config().ListenClientUrls[0].String(), "--cert-dir="+directory, "--bind-address=127.0.0.1",
-		fmt.Sprintf("--secure-port=%d", port), "--token-auth-file="+tokens, "--authorization-mode=RBAC",
-		"--service-account-issuer=https://127.0.0.1", "--service-account-key-file="+key, "--service-account-signing-key-file="+key,
-		"--service-cluster-ip-range=10.0.0.0/24", "--disable-admission-plugins=ServiceAccount", "--advertise-address=127.0.0.1")
-	s.process.Stdout, s.process.Stderr = log, log
-	if err := s.process.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		s.process.Wait()
-		close(s.exited)
-	}()
 	s.admin = &rest.Config{
 		Host: fmt.Sprintf("https://127.0.0.1:%d", port), BearerToken: adminToken, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1,
 	}
 	return s, s.prepare()
+}
+
+func (s *apiServer) startProcess() error {
+	log, err := os.Create(filepath.Join(s.directory, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	process, exited := exec.Command(s.command[0], s.command[1:]...), make(chan struct{})
+	process.Stdout, process.Stderr = log, log
+	if err := process.Start(); err != nil {
+		return err
+	}
+	s.process, s.exited = process, exited
+	go func() {
+		process.Wait()
+		close(exited)
+	}()
+	return nil
+}
+
+// kill ends the server as a crash would. Its data stay in etcd.
+func (s *apiServer) kill() {
+	if s.process != nil {
+		s.process.Process.Kill()
+		<-s.exited
+	}
 }
 
 func (s *apiServer) startEtcd() error {
@@ -179,10 +198,7 @@ func (s *apiServer) eventually(attempt func(context.Context) error) error {
 }
 
 func (s *apiServer) stop() {
-	if s.process != nil && s.process.Process != nil {
-		s.process.Process.Kill()
-		<-s.exited
-	}
+	s.kill()
 	if s.etcd != nil {
 		s.etcd.Close()
 	}

@@ -121,21 +121,25 @@ func (c *cluster) open(t *testing.T, identity Identity, onBad func(discovery.Bad
 func (c *cluster) openReady(t *testing.T, onBad func(discovery.BadRecord)) *Backend {
 	t.Helper()
 	identity := c.identity(PodMode, "")
-	c.setReady(t, identity.Pod, true)
+	c.setReady(t, identity, true)
 	return c.open(t, identity, onBad)
 }
 
+// discoveryLabels are on the objects that tell readiness. We ask for the first only.
+var discoveryLabels = map[string]string{"nvidia.com/dynamo-discovery-enabled": "true", "nvidia.com/dynamo-discovery-backend": "kubernetes"}
+
 // setReady writes the endpoint slice of a pod.
-func (c *cluster) setReady(t *testing.T, pod string, ready bool) {
+func (c *cluster) setReady(t *testing.T, identity Identity, ready bool) {
 	t.Helper()
+	pod := identity.Pod
 	port, portName := int32(8000), "http"
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Name: "slice-" + pod, Labels: map[string]string{"nvidia.com/dynamo-discovery-enabled": "true"}},
+		ObjectMeta:  metav1.ObjectMeta{Name: "slice-" + pod, Labels: discoveryLabels},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: &portName, Port: &port}},
 		Endpoints: []discoveryv1.Endpoint{{
 			Addresses: []string{"192.0.2.1"}, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
-			TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: pod},
+			TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: pod, UID: types.UID(identity.PodUID)},
 		}},
 	}
 	slices := c.kube.DiscoveryV1().EndpointSlices(c.namespace)

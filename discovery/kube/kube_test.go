@@ -9,12 +9,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -117,15 +119,35 @@ func TestRecordsCountWhileThePodIsReady(t *testing.T) {
 	contract.Publish(t, worker, record)
 	events := contract.Watch(t, frontend, discovery.Instances, "")
 	contract.Expect(t, events, discovery.Synced, nil)
-	c.setReady(t, worker.identity.Pod, true)
+	c.setReady(t, worker.identity, true)
 	contract.Expect(t, events, discovery.Put, record)
-	c.setReady(t, worker.identity.Pod, false)
+	c.setReady(t, worker.identity, false)
 	contract.Expect(t, events, discovery.Delete, record)
+}
+
+// A stateful set gives a new pod the name of the old one, whose resource is still there for a while.
+func TestResourceOfAnEarlierPodDoesNotCount(t *testing.T) {
+	c := newCluster(t)
+	old := c.open(t, c.identity(PodMode, ""), nil)
+	stale, last := contract.Instance("stale", old.InstanceID()), contract.Instance("ns", 1)
+	contract.Publish(t, old, stale)
+	successor := old.identity
+	successor.PodUID = "another"
+	c.setReady(t, successor, true)
+	frontend := c.openReady(t, nil)
+	events := contract.Watch(t, frontend, discovery.Instances, "")
+	contract.Expect(t, events, discovery.Synced, nil)
+	contract.Publish(t, frontend, last)
+	contract.Expect(t, events, discovery.Put, last)
+	fresh := contract.Instance("ns", old.InstanceID())
+	contract.Publish(t, c.open(t, successor, nil), fresh) // takes the resource over
+	contract.Expect(t, events, discovery.Put, fresh)
 }
 
 func TestContainerMode(t *testing.T) {
 	c := newCluster(t)
 	identity := c.identity(ContainerMode, "engine-0")
+	c.setContainers(t, &identity, map[string]bool{"main": true, "engine-0": false})
 	name := identity.Pod + "-engine-0"
 	c.write(t, name, data(t, contract.Instance("stale", InstanceID(name))))
 	worker := c.open(t, identity, nil)
@@ -141,19 +163,19 @@ func TestContainerMode(t *testing.T) {
 	events := contract.Watch(t, frontend, discovery.Instances, "")
 	contract.Expect(t, events, discovery.Synced, nil)
 
-	c.setContainers(t, identity.Pod, map[string]bool{"main": true, "engine-0": true})
+	c.setContainers(t, &identity, map[string]bool{"main": true, "engine-0": true})
 	contract.Expect(t, events, discovery.Put, record)
-	c.setContainers(t, identity.Pod, map[string]bool{"main": true, "engine-0": false})
+	c.setContainers(t, &identity, map[string]bool{"main": true, "engine-0": false})
 	contract.Expect(t, events, discovery.Delete, record)
 }
 
-// setContainers writes a pod with its containers' readiness.
-func (c *cluster) setContainers(t *testing.T, name string, ready map[string]bool) {
+// setContainers writes a pod with its containers' readiness, and gives the identity the pod's uid.
+func (c *cluster) setContainers(t *testing.T, identity *Identity, ready map[string]bool) {
 	t.Helper()
 	pods := c.kube.CoreV1().Pods(c.namespace)
-	pod, err := pods.Get(t.Context(), name, metav1.GetOptions{})
+	pod, err := pods.Get(t.Context(), identity.Pod, metav1.GetOptions{})
 	if err != nil {
-		pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"nvidia.com/dynamo-discovery-enabled": "true"}}}
+		pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: identity.Pod, UID: types.UID(identity.PodUID), Labels: discoveryLabels}}
 		for container := range ready {
 			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: container, Image: "none"})
 		}
@@ -161,6 +183,7 @@ func (c *cluster) setContainers(t *testing.T, name string, ready map[string]bool
 			t.Fatal(err)
 		}
 	}
+	identity.PodUID = string(pod.UID)
 	pod.Status.ContainerStatuses = nil
 	for container, isReady := range ready {
 		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: container, Image: "none", Ready: isReady})
@@ -196,7 +219,7 @@ func TestBadRecordsAndResources(t *testing.T) {
 	events := contract.Watch(t, frontend, discovery.Instances, "")
 	contract.Expect(t, events, discovery.Synced, nil)
 	for _, pod := range []string{"broken", "mixed", "last"} {
-		c.setReady(t, pod, true)
+		c.setReady(t, Identity{Pod: pod}, true)
 	}
 	good, last := contract.Instance("ns", 1), contract.Instance("ns", 2)
 
@@ -212,7 +235,7 @@ func TestBadRecordsAndResources(t *testing.T) {
 	}
 	mu.Unlock()
 
-	// A resource without any sense stops nobody, and does not take its last good content along.
+	// Nor does a resource without data, or one without any sense: it stops nobody, and does not take its last good content along.
 	c.write(t, "broken", map[string]any{"data": "nonsense"})
 	c.write(t, "mixed", map[string]any{"data": map[string]any{"endpoints": "nonsense"}})
 	c.write(t, "last", data(t, last))
@@ -227,11 +250,11 @@ func TestNullAndMissingMapsAreEmpty(t *testing.T) {
 	frontend := c.openReady(t, nil)
 	events := contract.Watch(t, frontend, discovery.Instances, "")
 	contract.Expect(t, events, discovery.Synced, nil)
-	c.setReady(t, "worker", true)
+	c.setReady(t, Identity{Pod: "worker"}, true)
 	record := contract.Instance("ns", 1)
 	c.write(t, "worker", data(t, record)) // "model_cards" is null, the event maps are missing
 	contract.Expect(t, events, discovery.Put, record)
-	c.write(t, "worker", map[string]any{})
+	c.write(t, "worker", map[string]any{"data": map[string]any{"endpoints": map[string]any{}}}) // a real server makes null of it
 	contract.Expect(t, events, discovery.Delete, record)
 }
 
@@ -305,19 +328,18 @@ func TestManifestGivesTheRightsThatAreNeeded(t *testing.T) {
 			}
 			c.applyRBAC(t)
 			identity := c.identity(mode, "main")
-			var backend *Backend
 			if err := shared.eventually(func(context.Context) error { // rights take a moment to become known
 				_, err := account.resources.Resource(metadataResource).Namespace(c.namespace).List(t.Context(), metav1.ListOptions{})
 				return err
 			}); err != nil {
 				t.Fatal(err)
 			}
-			backend = account.open(t, identity, nil)
 			if mode == PodMode {
-				c.setReady(t, identity.Pod, true)
+				c.setReady(t, identity, true)
 			} else {
-				c.setContainers(t, identity.Pod, map[string]bool{"main": true})
+				c.setContainers(t, &identity, map[string]bool{"main": true})
 			}
+			backend := account.open(t, identity, nil)
 			record := contract.Instance("ns", backend.InstanceID())
 			contract.Publish(t, backend, record)
 			events := contract.Watch(t, backend, discovery.Instances, "")
@@ -355,4 +377,37 @@ func (c *cluster) applyRBAC(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// The API away must not take the workers away.
+func TestOutage(t *testing.T) {
+	if shared == nil {
+		t.Skip("no real API server: set SIGNALBOX_KUBE_APISERVER to the kube-apiserver program")
+	}
+	c := newCluster(t)
+	worker, frontend := c.openReady(t, nil), c.openReady(t, nil)
+	before, late := contract.Instance("ns", worker.InstanceID()), contract.Instance("other", worker.InstanceID())
+	contract.Publish(t, worker, before)
+	events := contract.Watch(t, frontend, discovery.Instances, "")
+	contract.Expect(t, events, discovery.Put, before)
+	contract.Expect(t, events, discovery.Synced, nil)
+
+	shared.kill()
+	again := contract.Watch(t, frontend, discovery.Instances, "")
+	contract.Expect(t, again, discovery.Put, before)
+	contract.Expect(t, again, discovery.Synced, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := discovery.Publish(ctx, worker, late); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("put without the API: %v, want it to end with its context", err)
+	}
+	waiting := make(chan error, 1)
+	go func() { waiting <- discovery.Publish(t.Context(), worker, late) }()
+	if err := shared.startProcess(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waiting; err != nil {
+		t.Errorf("put that waited for the API: %v", err)
+	}
+	contract.Expect(t, events, discovery.Put, late) // and no Delete before it
 }

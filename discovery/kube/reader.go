@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -148,7 +149,7 @@ func (r *reader) read() {
 		}
 		present[resource.GetName()] = true
 		held := r.contentOf(resource)
-		if !ready[resource.GetName()] {
+		if !ready.covers(resource) {
 			continue
 		}
 		for bucket, values := range held {
@@ -193,21 +194,47 @@ func (r *reader) contentOf(resource *unstructured.Unstructured) records {
 	return content
 }
 
-// readyResources are the names of the metadata resources whose processes are ready.
-func (r *reader) readyResources() map[string]bool {
-	ready := make(map[string]bool)
+// readiness tells which incarnations of which processes are ready: resource name → uids of the pod. A uid may be "", not told.
+type readiness map[string][]types.UID
+
+func (r readiness) add(resource string, pod types.UID) { r[resource] = append(r[resource], pod) }
+
+// covers says whether a resource was written by an incarnation that is ready. The resource of a pod that was replaced by
+// another of the same name stays until it is collected, and must not speak for its successor.
+func (r readiness) covers(resource *unstructured.Unstructured) bool {
+	pods := r[resource.GetName()]
+	if len(pods) == 0 {
+		return false
+	}
+	writer := ownerPod(resource)
+	return writer == "" || slices.Contains(pods, writer) || slices.Contains(pods, "")
+}
+
+// ownerPod is the uid of the pod that a resource belongs to; "" when it does not tell.
+func ownerPod(resource *unstructured.Unstructured) types.UID {
+	for _, owner := range resource.GetOwnerReferences() {
+		if owner.Kind == "Pod" {
+			return owner.UID
+		}
+	}
+	return ""
+}
+
+// readyResources reads readiness from the mirror.
+func (r *reader) readyResources() readiness {
+	ready := make(readiness)
 	for _, item := range r.readiness.GetStore().List() {
 		switch object := item.(type) {
 		case *discoveryv1.EndpointSlice:
 			for _, endpoint := range object.Endpoints {
 				if endpoint.Conditions.Ready != nil && *endpoint.Conditions.Ready && endpoint.TargetRef != nil {
-					ready[endpoint.TargetRef.Name] = true
+					ready.add(endpoint.TargetRef.Name, endpoint.TargetRef.UID)
 				}
 			}
 		case *corev1.Pod:
 			for _, container := range object.Status.ContainerStatuses {
 				if container.Ready {
-					ready[containerResource(object.Name, container.Name)] = true
+					ready.add(containerResource(object.Name, container.Name), object.UID)
 				}
 			}
 		}

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,8 +33,8 @@ var members = map[discovery.Bucket]string{
 // records are the values of one process by bucket and key.
 type records map[discovery.Bucket]map[string][]byte
 
-// recordsOf reads a resource. A bucket that is missing or null is empty; anything else that is not an object makes the whole
-// resource unusable.
+// recordsOf reads a resource. A bucket that is missing or null is empty (a server-side apply makes null of an empty object);
+// anything else that is not an object, or no data at all, makes the whole resource unusable.
 func recordsOf(resource *unstructured.Unstructured) (records, error) {
 	found := make(records)
 	spec, err := object(resource.Object, "spec")
@@ -43,6 +44,9 @@ func recordsOf(resource *unstructured.Unstructured) (records, error) {
 	data, err := object(spec, "data")
 	if err != nil {
 		return nil, fmt.Errorf("spec: %w", err)
+	}
+	if data == nil {
+		return nil, errors.New("spec.data is missing or null")
 	}
 	for bucket, member := range members {
 		values, err := object(data, member)

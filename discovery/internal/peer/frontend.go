@@ -15,7 +15,7 @@ import (
 
 // CheckFrontendSeesOurs starts a real frontend on a discovery backend and publishes a worker with ours: the frontend lists its model,
 // and lists it no more once the worker has left.
-func CheckFrontendSeesOurs(t *testing.T, backend discovery.Backend, backendName string, environment ...string) {
+func CheckFrontendSeesOurs(t *testing.T, store Store, backend discovery.Backend) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -23,8 +23,7 @@ func CheckFrontendSeesOurs(t *testing.T, backend discovery.Backend, backendName 
 	}
 	port := listener.Addr().(*net.TCPAddr).Port
 	listener.Close()
-	frontend := start(t, "dynamo.frontend", append(planes(backendName), "--http-host", "127.0.0.1", "--http-port", fmt.Sprint(port)), environment)
-	defer frontend.command.Process.Kill()
+	start(t, "dynamo.frontend", append(store.planes(), "--http-host", "127.0.0.1", "--http-port", fmt.Sprint(port)), store.Environment)
 
 	made, err := card.FromDirectory(ModelDirectory(t), "ours", card.Options{BlockSize: 16})
 	if err != nil {

@@ -78,15 +78,25 @@ func start(t *testing.T, module string, arguments, environment []string) *proces
 	return p
 }
 
+// Store is where processes of the real system find each other in a test.
+type Store struct {
+	// Backend is the name that they know it by.
+	Backend string
+	// Environment tells them where it is.
+	Environment []string
+	// WorkerEnded does what the surroundings do when a worker's process has ended; nil: nothing.
+	WorkerEnded func()
+}
+
 // planes are the flags that worker and frontend have in common.
-func planes(backendName string) []string {
-	return []string{"--discovery-backend", backendName, "--request-plane", "tcp", "--event-plane", "zmq"}
+func (s Store) planes() []string {
+	return []string{"--discovery-backend", s.Backend, "--request-plane", "tcp", "--event-plane", "zmq"}
 }
 
 // CheckLifeOfWorker starts a mock worker on a discovery backend and follows it with ours: its records are understood, its card
 // is the one that we would write for the same model, and when it leaves its records go. open is given the hook that a bad record
 // has to be reported to.
-func CheckLifeOfWorker(t *testing.T, open func(onBad func(discovery.BadRecord)) discovery.Backend, backendName string, environment ...string) {
+func CheckLifeOfWorker(t *testing.T, store Store, open func(onBad func(discovery.BadRecord)) discovery.Backend) {
 	t.Helper()
 	model := ModelDirectory(t)
 	backend := open(func(bad discovery.BadRecord) { t.Errorf("a real worker's record is called bad: %v", bad) })
@@ -107,7 +117,7 @@ func CheckLifeOfWorker(t *testing.T, open func(onBad func(discovery.BadRecord)) 
 		}
 		panic("unreachable")
 	}
-	w := start(t, "dynamo.mocker", append(planes(backendName), "--model-path", model, "--model-name", "qwen3", "--num-workers", "1"), environment)
+	w := start(t, "dynamo.mocker", append(store.planes(), "--model-path", model, "--model-name", "qwen3", "--num-workers", "1"), store.Environment)
 
 	published := next(discovery.Models).Record.(*discovery.Model)
 	instances := make(map[string]*discovery.Instance)
@@ -130,11 +140,14 @@ func CheckLifeOfWorker(t *testing.T, open func(onBad func(discovery.BadRecord)) 
 	if err := w.command.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
+	w.command.Wait()
+	w.ended = true
+	if store.WorkerEnded != nil {
+		store.WorkerEnded()
+	}
 	if event := next(discovery.Models); event.Kind != discovery.Delete || event.Key != published.Key() {
 		t.Errorf("after the worker's end came %v %s", event.Kind, event.Key)
 	}
-	w.command.Wait()
-	w.ended = true
 }
 
 func checkCard(t *testing.T, model string, published *discovery.Model) {
