@@ -141,7 +141,7 @@ func TestChart(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			output, err := helm(t, append([]string{"template", "release", "helm/signalbox", "--namespace", "inference"}, arguments...)...)
+			output, err := helm(t, append([]string{"template", "release", "helm/signalbox", "--namespace", "inference", "--kube-version", "1.31.0"}, arguments...)...)
 			if err != nil {
 				t.Fatalf("helm template: %v\n%s", err, output)
 			}
@@ -172,7 +172,7 @@ func TestChart(t *testing.T) {
 		})
 	}
 	for _, wrong := range []string{"discoveryMode=node", "routerMode=fastest", "replicas=2", "service.port=0"} {
-		if output, err := helm(t, "template", "release", "helm/signalbox", "--set", wrong); err == nil {
+		if output, err := helm(t, "template", "release", "helm/signalbox", "--kube-version", "1.31.0", "--set", wrong); err == nil {
 			t.Errorf("%s was accepted:\n%s", wrong, output)
 		}
 	}

@@ -8,16 +8,23 @@ import (
 	"signalbox/discovery/internal/peer"
 )
 
-func TestRealWorkerIsSeen(t *testing.T) {
+func newStore(t *testing.T) (peer.Store, *server) {
 	s := newServer(t, nil).start(t)
-	store := peer.Store{Backend: "etcd", Environment: []string{"ETCD_ENDPOINTS=" + s.endpoint()}}
-	peer.CheckLifeOfWorker(t, store, func(onBad func(discovery.BadRecord)) discovery.Backend {
-		return s.open(t, func(options *etcd.Options) { options.OnBadRecord = onBad })
+	return peer.Store{Backend: "etcd", Environment: []string{"ETCD_ENDPOINTS=" + s.endpoint()}}, s
+}
+
+func TestRealWorkerIsSeen(t *testing.T) {
+	peer.CheckLifeOfWorker(t, func(t *testing.T) (peer.Store, func(func(discovery.BadRecord)) discovery.Backend) {
+		store, s := newStore(t)
+		return store, func(onBad func(discovery.BadRecord)) discovery.Backend {
+			return s.open(t, func(options *etcd.Options) { options.OnBadRecord = onBad })
+		}
 	})
 }
 
 func TestRealFrontendSeesOurs(t *testing.T) {
-	s := newServer(t, nil).start(t)
-	store := peer.Store{Backend: "etcd", Environment: []string{"ETCD_ENDPOINTS=" + s.endpoint()}}
-	peer.CheckFrontendSeesOurs(t, store, s.open(t, nil))
+	peer.CheckFrontendSeesOurs(t, func(t *testing.T) (peer.Store, discovery.Backend) {
+		store, s := newStore(t)
+		return store, s.open(t, nil)
+	})
 }

@@ -8,16 +8,23 @@ import (
 	"signalbox/discovery/internal/peer"
 )
 
-func TestRealWorkerIsSeen(t *testing.T) {
+func newStore(t *testing.T) (peer.Store, string) {
 	root := t.TempDir()
-	store := peer.Store{Backend: "file", Environment: []string{"DYN_FILE_KV=" + root}}
-	peer.CheckLifeOfWorker(t, store, func(onBad func(discovery.BadRecord)) discovery.Backend {
-		return open(t, file.Options{Root: root, OnBadRecord: onBad})
+	return peer.Store{Backend: "file", Environment: []string{"DYN_FILE_KV=" + root}}, root
+}
+
+func TestRealWorkerIsSeen(t *testing.T) {
+	peer.CheckLifeOfWorker(t, func(t *testing.T) (peer.Store, func(func(discovery.BadRecord)) discovery.Backend) {
+		store, root := newStore(t)
+		return store, func(onBad func(discovery.BadRecord)) discovery.Backend {
+			return open(t, file.Options{Root: root, OnBadRecord: onBad})
+		}
 	})
 }
 
 func TestRealFrontendSeesOurs(t *testing.T) {
-	root := t.TempDir()
-	store := peer.Store{Backend: "file", Environment: []string{"DYN_FILE_KV=" + root}}
-	peer.CheckFrontendSeesOurs(t, store, open(t, file.Options{Root: root}))
+	peer.CheckFrontendSeesOurs(t, func(t *testing.T) (peer.Store, discovery.Backend) {
+		store, root := newStore(t)
+		return store, open(t, file.Options{Root: root})
+	})
 }

@@ -30,7 +30,7 @@ users: [{name: admin, user: {token: %s}}]
 	return []string{"KUBECONFIG=" + path, "POD_NAME=" + identity.Pod, "POD_UID=" + identity.PodUID, "POD_NAMESPACE=" + identity.Namespace}
 }
 
-func TestRealWorkerIsSeen(t *testing.T) {
+func newStore(t *testing.T) (peer.Store, *cluster) {
 	c := newCluster(t)
 	identity := c.identity(PodMode, "")
 	store := peer.Store{
@@ -38,15 +38,19 @@ func TestRealWorkerIsSeen(t *testing.T) {
 		WorkerEnded: func() { c.setReady(t, identity, false) }, // the worker leaves its resource to the cluster
 	}
 	c.setReady(t, identity, true)
-	peer.CheckLifeOfWorker(t, store, func(onBad func(discovery.BadRecord)) discovery.Backend {
-		return c.openReady(t, onBad)
+	return store, c
+}
+
+func TestRealWorkerIsSeen(t *testing.T) {
+	peer.CheckLifeOfWorker(t, func(t *testing.T) (peer.Store, func(func(discovery.BadRecord)) discovery.Backend) {
+		store, c := newStore(t)
+		return store, func(onBad func(discovery.BadRecord)) discovery.Backend { return c.openReady(t, onBad) }
 	})
 }
 
 func TestRealFrontendSeesOurs(t *testing.T) {
-	c := newCluster(t)
-	identity := c.identity(PodMode, "")
-	store := peer.Store{Backend: "kubernetes", Environment: c.environment(t, identity)}
-	c.setReady(t, identity, true)
-	peer.CheckFrontendSeesOurs(t, store, c.openReady(t, nil))
+	peer.CheckFrontendSeesOurs(t, func(t *testing.T) (peer.Store, discovery.Backend) {
+		store, c := newStore(t)
+		return store, c.openReady(t, nil)
+	})
 }

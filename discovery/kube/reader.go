@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,7 @@ import (
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"signalbox/discovery"
 	"signalbox/discovery/internal/feed"
@@ -86,6 +88,7 @@ func signal(slot chan<- struct{}) {
 
 // run mirrors the cluster until ctx ends.
 func (r *reader) run(ctx context.Context) {
+	ctx = klog.NewContext(ctx, logr.FromSlogHandler(r.logger.Handler())) // where client-go logs to
 	var informers sync.WaitGroup
 	defer informers.Wait()
 	for _, informer := range []cache.SharedIndexInformer{r.metadata, r.readiness} {

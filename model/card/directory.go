@@ -43,10 +43,13 @@ func FromDirectory(directory, name string, options Options) (*Card, error) {
 		name = directory
 	}
 	card := &Card{
-		DisplayName: name, Slug: Slug(name), SourcePath: absolute,
+		DisplayName: name, Slug: Slug(name),
 		BlockSize: options.BlockSize, MigrationLimit: options.MigrationLimit,
 		ModelType: options.ModelType, ModelInput: TokensInput, WorkerType: options.WorkerType, Needs: options.Needs,
 		Runtime: DefaultRuntimeConfig(),
+	}
+	if name != directory && name != absolute {
+		card.SourcePath = absolute // a model that is served by its path needs no other, and real workers write none
 	}
 	if card.ModelType == 0 && card.WorkerType != PrefillWorker {
 		card.ModelType = Chat | Completions

@@ -15,7 +15,14 @@ import (
 
 // CheckFrontendSeesOurs starts a real frontend on a discovery backend and publishes a worker with ours: the frontend lists its model,
 // and lists it no more once the worker has left.
-func CheckFrontendSeesOurs(t *testing.T, store Store, backend discovery.Backend) {
+func CheckFrontendSeesOurs(t *testing.T, newStore func(t *testing.T) (Store, discovery.Backend)) {
+	eachRelease(t, func(t *testing.T, r release) {
+		store, backend := newStore(t)
+		checkFrontendSeesOurs(t, r, store, backend)
+	})
+}
+
+func checkFrontendSeesOurs(t *testing.T, r release, store Store, backend discovery.Backend) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -23,7 +30,7 @@ func CheckFrontendSeesOurs(t *testing.T, store Store, backend discovery.Backend)
 	}
 	port := listener.Addr().(*net.TCPAddr).Port
 	listener.Close()
-	start(t, "dynamo.frontend", append(store.planes(), "--http-host", "127.0.0.1", "--http-port", fmt.Sprint(port)), store.Environment)
+	r.start(t, "dynamo.frontend", append(store.planes(), "--http-host", "127.0.0.1", "--http-port", fmt.Sprint(port)), store.Environment)
 
 	made, err := card.FromDirectory(ModelDirectory(t), "ours", card.Options{BlockSize: 16})
 	if err != nil {

@@ -52,15 +52,38 @@ type process struct {
 	ended   bool
 }
 
-// start runs a module of 1.6.1 until the test ends. The test is skipped where there is none.
-func start(t *testing.T, module string, arguments, environment []string) *process {
-	t.Helper()
-	python := os.Getenv("SIGNALBOX_PYTHON161")
-	if python == "" {
-		t.Skip("no real system: set SIGNALBOX_PYTHON161 to a Python that has ai-dynamo 1.6.1")
+// release is a version of the real system.
+type release struct {
+	name     string
+	variable string // environment variable that names a Python interpreter which has it
+	// servedName is the model's name; "" leaves it out, and the model is served by its path.
+	servedName string
+}
+
+var releases = []release{
+	{"1.6.1", "SIGNALBOX_PYTHON161", "qwen3"},
+	{"1.6.1 without a name", "SIGNALBOX_PYTHON161", ""},
+	// This release's worker names files that do not exist when name and path differ.
+	{"1.5.1", "SIGNALBOX_PYTHON151", ""},
+}
+
+// eachRelease runs a test with each version that is here.
+func eachRelease(t *testing.T, test func(*testing.T, release)) {
+	for _, r := range releases {
+		t.Run(r.name, func(t *testing.T) {
+			if os.Getenv(r.variable) == "" {
+				t.Skipf("no real system: set %s to a Python that has ai-dynamo %s", r.variable, r.name)
+			}
+			test(t, r)
+		})
 	}
+}
+
+// start runs a module until the test ends.
+func (r release) start(t *testing.T, module string, arguments, environment []string) *process {
+	t.Helper()
 	output := new(bytes.Buffer)
-	p := &process{command: exec.Command(python, append([]string{"-m", module}, arguments...)...)}
+	p := &process{command: exec.Command(os.Getenv(r.variable), append([]string{"-m", module}, arguments...)...)}
 	p.command.Env = append(append(os.Environ(), "HF_HUB_OFFLINE=1"), environment...)
 	p.command.Stdout, p.command.Stderr = output, output
 	if err := p.command.Start(); err != nil {
@@ -94,12 +117,18 @@ func (s Store) planes() []string {
 }
 
 // CheckLifeOfWorker starts a mock worker on a discovery backend and follows it with ours: its records are understood, its card
-// is the one that we would write for the same model, and when it leaves its records go. open is given the hook that a bad record
-// has to be reported to.
-func CheckLifeOfWorker(t *testing.T, store Store, open func(onBad func(discovery.BadRecord)) discovery.Backend) {
+// is the one that we would write for the same model, and when it leaves its records go. newStore makes a store; open connects our
+// backend to it, with the hook that a bad record has to be reported to.
+func CheckLifeOfWorker(t *testing.T, newStore func(t *testing.T) (store Store, open func(onBad func(discovery.BadRecord)) discovery.Backend)) {
+	eachRelease(t, func(t *testing.T, r release) {
+		store, open := newStore(t)
+		checkLifeOfWorker(t, r, store, open(func(bad discovery.BadRecord) { t.Errorf("a real worker's record is called bad: %v", bad) }))
+	})
+}
+
+func checkLifeOfWorker(t *testing.T, r release, store Store, backend discovery.Backend) {
 	t.Helper()
 	model := ModelDirectory(t)
-	backend := open(func(bad discovery.BadRecord) { t.Errorf("a real worker's record is called bad: %v", bad) })
 	watches := make(map[discovery.Bucket]<-chan discovery.Event)
 	for _, bucket := range discovery.Buckets() {
 		watches[bucket] = contract.Watch(t, backend, bucket, "")
@@ -117,7 +146,11 @@ func CheckLifeOfWorker(t *testing.T, store Store, open func(onBad func(discovery
 		}
 		panic("unreachable")
 	}
-	w := start(t, "dynamo.mocker", append(store.planes(), "--model-path", model, "--model-name", "qwen3", "--num-workers", "1"), store.Environment)
+	arguments := append(store.planes(), "--model-path", model, "--num-workers", "1")
+	if r.servedName != "" {
+		arguments = append(arguments, "--model-name", r.servedName)
+	}
+	w := r.start(t, "dynamo.mocker", arguments, store.Environment)
 
 	published := next(discovery.Models).Record.(*discovery.Model)
 	instances := make(map[string]*discovery.Instance)
@@ -135,7 +168,7 @@ func CheckLifeOfWorker(t *testing.T, store Store, open func(onBad func(discovery
 	if channel := next(discovery.EventChannels).Record.(*discovery.EventChannel); channel.Transport.ZMQ == "" {
 		t.Errorf("event channel %+v", channel)
 	}
-	checkCard(t, model, published)
+	checkCard(t, r, model, published)
 
 	if err := w.command.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -150,13 +183,13 @@ func CheckLifeOfWorker(t *testing.T, store Store, open func(onBad func(discovery
 	}
 }
 
-func checkCard(t *testing.T, model string, published *discovery.Model) {
+func checkCard(t *testing.T, r release, model string, published *discovery.Model) {
 	t.Helper()
 	theirs, err := card.Parse(published.Card)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := card.FromDirectory(model, "qwen3", card.Options{BlockSize: theirs.BlockSize, Runtime: &theirs.Runtime})
+	ours, err := card.FromDirectory(model, r.servedName, card.Options{BlockSize: theirs.BlockSize, Runtime: &theirs.Runtime})
 	if err != nil {
 		t.Fatal(err)
 	}
