@@ -13,6 +13,7 @@ import (
 
 	"signalbox/discovery"
 	"signalbox/discovery/internal/contract"
+	"signalbox/discovery/internal/feed"
 )
 
 func openQuick(t *testing.T, root string) *Backend {
@@ -287,5 +288,26 @@ func TestKeepAliveRuns(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("the record did not come back")
 		}
+	}
+}
+
+// BenchmarkReadUnchanged is one poll of a bucket with 1000 files in which nothing has changed.
+func BenchmarkReadUnchanged(b *testing.B) {
+	backend, err := Open(Options{Root: b.TempDir(), TTL: time.Hour, PollInterval: time.Hour, PollOnly: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer backend.Close(context.Background())
+	for id := range uint64(1000) {
+		if err := discovery.Publish(b.Context(), backend, contract.Instance("ns", id+1)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	state := &bucketState{feed: feed.New(discovery.Instances, nil), files: make(map[string]*fileState)}
+	defer state.feed.Close()
+	backend.watch.read(discovery.Instances, state, time.Time{})
+	b.ReportAllocs()
+	for b.Loop() {
+		backend.watch.read(discovery.Instances, state, time.Time{})
 	}
 }
