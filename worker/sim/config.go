@@ -30,6 +30,8 @@ type Config struct {
 	Timing Timing
 	// Vocabulary is the half-open range of token ids that outputs are drawn from; it should hold plain words.
 	Vocabulary [2]uint32
+	// Words, when not empty, are the token ids that outputs are drawn from instead.
+	Words []uint32
 	// DefaultMaxTokens is the output length when the request names none; 0 refuses such requests, as Dynamo's mock worker does.
 	DefaultMaxTokens int
 	// QueueLimit bounds the requests that wait for a place in the batch, per rank; one more is refused as overloaded.

@@ -59,13 +59,16 @@ func (s *sequence) length() int { return len(s.prompt) + s.generated }
 
 // nextToken draws the next output token: the same prompt always gives the same text, and a stream that moves to another worker
 // goes on where it was, since the draw depends on the position from the original prompt only through the tokens themselves.
-func (s *sequence) nextToken(vocabulary [2]uint32) uint32 {
+func (s *sequence) nextToken(vocabulary [2]uint32, words []uint32) uint32 {
 	if s.replay != nil {
 		return s.replay[s.generated]
 	}
 	var key [16]byte
 	binary.LittleEndian.PutUint64(key[:8], s.seed)
 	binary.LittleEndian.PutUint64(key[8:], uint64(s.generated))
+	if len(words) > 0 {
+		return words[xxh3.Hash(key[:])%uint64(len(words))]
+	}
 	return vocabulary[0] + uint32(xxh3.Hash(key[:])%uint64(vocabulary[1]-vocabulary[0]))
 }
 
