@@ -1,0 +1,245 @@
+package tcp
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"signalbox/inference"
+	"signalbox/transport/wire"
+)
+
+// Client sends requests to workers. It implements inference.Sender.
+type Client struct {
+	options  Options
+	listener net.Listener
+	address  string // advertised to workers
+	dials    chan struct{}
+
+	mu      sync.Mutex
+	pools   map[string]*pool
+	pending map[string]*stream // by subject, until the worker calls home
+	gone    map[uint64]time.Time
+	closed  bool
+	wait    sync.WaitGroup
+}
+
+// tombstone is how long a worker that discovery dropped fails requests that race with the news.
+const tombstone = 5 * time.Second
+
+// NewClient starts the listener for answers. Close ends it.
+func NewClient(options Options) (*Client, error) {
+	options = options.withDefaults()
+	listener, err := listen(options)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{options: options, listener: listener, address: listener.Addr().String(), dials: make(chan struct{}, options.ConnectLimit),
+		pools: make(map[string]*pool), pending: make(map[string]*stream), gone: make(map[uint64]time.Time)}
+	c.own(c.accept)
+	return c, nil
+}
+
+// own runs a goroutine that Close waits for; false when the client is closed.
+func (c *Client) own(run func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.wait.Go(run)
+	return true
+}
+
+// Close ends all connections; streams that still run fail.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	pools, pending := c.pools, c.pending
+	c.pools, c.pending = nil, nil
+	c.mu.Unlock()
+	err := c.listener.Close()
+	for _, p := range pools {
+		p.close()
+	}
+	for _, s := range pending {
+		s.fail(inference.Errorf(inference.Unavailable, "the transport is closed"))
+	}
+	c.wait.Wait()
+	return err
+}
+
+// Gone tells that discovery no longer knows the worker: requests that wait for it to call home fail at once.
+func (c *Client) Gone(workerID uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for id, since := range c.gone {
+		if now.Sub(since) > tombstone {
+			delete(c.gone, id)
+		}
+	}
+	c.gone[workerID] = now
+	for subject, s := range c.pending {
+		if s.workerID == workerID {
+			delete(c.pending, subject)
+			s.fail(inference.Errorf(inference.Disconnected, "the worker is gone from discovery"))
+		}
+	}
+}
+
+// Back takes a Gone back: the worker is registered again.
+func (c *Client) Back(workerID uint64) {
+	c.mu.Lock()
+	delete(c.gone, workerID)
+	c.mu.Unlock()
+}
+
+// Send implements inference.Sender.
+func (c *Client) Send(ctx context.Context, target inference.Target, request *inference.Request) (inference.Stream, error) {
+	return c.send(ctx, target, request.ID, request, func(dst []byte) ([]byte, error) {
+		return wire.AppendRequest(dst, request, target.Codec)
+	}, false)
+}
+
+// SendRaw sends a body that is JSON of any shape; the items of the stream carry raw JSON bodies.
+func (c *Client) SendRaw(ctx context.Context, target inference.Target, id string, body []byte) (inference.Stream, error) {
+	return c.send(ctx, target, id, &inference.Request{ID: id}, func(dst []byte) ([]byte, error) {
+		if target.Codec == inference.JSON {
+			return append(dst, body...), nil
+		}
+		return wire.AppendMessagePack(dst, body)
+	}, true)
+}
+
+func (c *Client) send(ctx context.Context, target inference.Target, id string, request *inference.Request, body func([]byte) ([]byte, error), raw bool) (inference.Stream, error) {
+	host, path, ok := strings.Cut(target.Address, "/")
+	if !ok {
+		return nil, inference.Errorf(inference.CannotConnect, "worker address %q has no endpoint path", target.Address)
+	}
+	s := newStream(c, target, uuid.NewString(), raw)
+	p, err := c.register(host, s)
+	if err != nil {
+		return nil, err
+	}
+	frame, err := c.frame(path, id, s.subject, target.Codec, request, body)
+	if err == nil {
+		err = s.dispatch(ctx, p, frame)
+	}
+	if err != nil {
+		c.forget(s.subject)
+		failure := wire.AsError(err)
+		failure.WorkerID = target.WorkerID
+		return nil, failure
+	}
+	s.stopWatching = context.AfterFunc(ctx, func() { _ = s.Close() })
+	return s, nil
+}
+
+// register makes the subject known before the request leaves: the worker may call home before it acknowledges.
+func (c *Client) register(host string, s *stream) (*pool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, inference.Errorf(inference.Unavailable, "the transport is closed")
+	}
+	if since, ok := c.gone[s.workerID]; ok && time.Since(since) < tombstone {
+		return nil, &inference.Error{Kind: inference.Disconnected, Message: "the worker has just gone from discovery", WorkerID: s.workerID}
+	}
+	p := c.pools[host]
+	if p == nil {
+		p = &pool{client: c, address: host}
+		c.pools[host] = p
+	}
+	c.pending[s.subject] = s
+	return p, nil
+}
+
+func (c *Client) forget(subject string) {
+	c.mu.Lock()
+	delete(c.pending, subject)
+	c.mu.Unlock()
+}
+
+// frame writes the whole request frame into one buffer.
+func (c *Client) frame(path, id, subject string, codec inference.Codec, request *inference.Request, body func([]byte) ([]byte, error)) ([]byte, error) {
+	headers := map[string]string{"request-id": id, "x-endpoint-path": path, "x-frontend-send-ts-ns": timestamp()}
+	for name, value := range map[string]string{"traceparent": request.TraceParent, "tracestate": request.TraceState, "x-request-id": request.ClientRequestID} {
+		if value != "" {
+			headers[name] = value
+		}
+	}
+	control := wire.AppendControl(nil, &wire.Control{ID: id, Codec: codec, Metadata: request.Metadata,
+		CallHome: wire.CallHome{Address: c.address, Subject: subject, Context: id, StreamType: wire.ResponseStream}})
+	payload := wire.AppendPrefix(make([]byte, 0, 1024+len(control)+5*len(request.TokenIDs)), len(control), 0)
+	payload = append(payload, control...)
+	start := len(payload)
+	payload, err := body(payload)
+	if err != nil {
+		return nil, &inference.Error{Kind: inference.InvalidArgument, Message: "encode the request", Cause: err}
+	}
+	wire.AppendPrefix(payload[:0], len(control), len(payload)-start)
+	frame, err := wire.AppendRequestFrame(make([]byte, 0, len(payload)+512), wire.RequestFrame{Path: path, Headers: wire.AppendHeaders(nil, headers), Payload: payload}, c.options.MaxMessage)
+	if err != nil {
+		return nil, &inference.Error{Kind: inference.InvalidArgument, Message: err.Error(), Public: err.Error()}
+	}
+	return frame, nil
+}
+
+// accept takes the connections of workers until the listener closes.
+func (c *Client) accept() {
+	for {
+		conn, err := c.listener.Accept()
+		if err != nil {
+			c.mu.Lock()
+			closed := c.closed
+			c.mu.Unlock()
+			if closed {
+				return
+			}
+			time.Sleep(10 * time.Millisecond) // out of file descriptors, most likely: let some go
+			continue
+		}
+		if !c.own(func() { c.greet(conn) }) {
+			_ = conn.Close()
+		}
+	}
+}
+
+// handshakeTimeout bounds the time from a worker's connection to its first message.
+const handshakeTimeout = 10 * time.Second
+
+// greet reads the handshake and hands the connection to the stream that waits for it.
+func (c *Client) greet(conn net.Conn) {
+	_ = conn.SetReadDeadline(time.Now().Add(handshakeTimeout))
+	reader := takeReader(conn, c.options.MaxMessage)
+	message, err := reader.Next()
+	if err != nil {
+		_ = conn.Close()
+		giveReader(reader)
+		return
+	}
+	handshake, err := wire.ParseHandshake(message.Header)
+	if err != nil {
+		_ = conn.Close()
+		giveReader(reader)
+		return
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	c.mu.Lock()
+	s := c.pending[handshake.Subject]
+	delete(c.pending, handshake.Subject)
+	c.mu.Unlock()
+	if s == nil {
+		// Nobody waits any more: the request was cancelled meanwhile.
+		_, _ = conn.Write(wire.AppendControlWord(nil, wire.Kill))
+		_ = conn.Close()
+		giveReader(reader)
+		return
+	}
+	s.arrived(conn, reader)
+}
