@@ -1,0 +1,398 @@
+package chattemplate
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+	"unsafe"
+)
+
+// ParseJSON reads one JSON value. Keys keep their order (of equal keys the last value counts, at the place of the first),
+// integers of any size stay integers, and numbers with a fraction or an exponent become floats, as with Python's json.loads. The bytes are
+// copied once; strings without escapes point into that copy.
+//
+// It fails on invalid UTF-8, on values nested deeper than 1000 and on integers of more than 4300 digits.
+func ParseJSON(data []byte) (Value, error) { return ParseJSONString(string(data)) }
+
+// ParseJSONString is ParseJSON for a text; the value's strings point into it.
+func ParseJSONString(text string) (Value, error) {
+	p := jsonParser{text: text}
+	if !utf8.ValidString(text) {
+		return Value{}, errors.New("JSON: invalid UTF-8")
+	}
+	p.space()
+	v, err := p.value(0)
+	if err != nil {
+		return Value{}, err
+	}
+	p.space()
+	if p.pos < len(text) {
+		return Value{}, p.fail("end of text")
+	}
+	return v, nil
+}
+
+type jsonParser struct {
+	text    string
+	pos     int
+	values  []Value // elements of the arrays that are open
+	entries []Entry // and entries of the objects
+
+	valueChunk []Value // room from which finished arrays get their storage
+	entryChunk []Entry
+	lists      []list
+	dicts      []dict
+}
+
+// chunkSize is how many values, entries or containers are allocated at once.
+const chunkSize = 32
+
+func (p *jsonParser) fail(expected string) error {
+	if p.pos >= len(p.text) {
+		return fmt.Errorf("JSON: text ends at byte %d, expected %s", p.pos, expected)
+	}
+	r, _ := utf8.DecodeRuneInString(p.text[p.pos:])
+	return fmt.Errorf("JSON: unexpected %q at byte %d, expected %s", r, p.pos, expected)
+}
+
+func (p *jsonParser) space() {
+	for p.pos < len(p.text) {
+		switch p.text[p.pos] {
+		case ' ', '\t', '\n', '\r':
+			p.pos++
+		default:
+			return
+		}
+	}
+}
+
+func (p *jsonParser) value(depth int) (Value, error) {
+	if depth > maxValueDepth {
+		return Value{}, fmt.Errorf("JSON: nested deeper than %d at byte %d", maxValueDepth, p.pos)
+	}
+	if p.pos >= len(p.text) {
+		return Value{}, p.fail("a value")
+	}
+	switch c := p.text[p.pos]; c {
+	case '{':
+		return p.object(depth)
+	case '[':
+		return p.array(depth)
+	case '"':
+		s, err := p.string()
+		return String(s), err
+	case 't':
+		return True, p.literal("true")
+	case 'f':
+		return False, p.literal("false")
+	case 'n':
+		return None, p.literal("null")
+	default:
+		if c == '-' || c >= '0' && c <= '9' {
+			return p.number()
+		}
+	}
+	return Value{}, p.fail("a value")
+}
+
+func (p *jsonParser) literal(word string) error {
+	if len(p.text)-p.pos < len(word) || p.text[p.pos:p.pos+len(word)] != word {
+		return p.fail(word)
+	}
+	p.pos += len(word)
+	return nil
+}
+
+func (p *jsonParser) array(depth int) (Value, error) {
+	p.pos++
+	base := len(p.values)
+	p.space()
+	if p.pos < len(p.text) && p.text[p.pos] == ']' {
+		p.pos++
+		return p.newList(nil), nil
+	}
+	for {
+		p.space()
+		v, err := p.value(depth + 1)
+		if err != nil {
+			return Value{}, err
+		}
+		p.values = append(p.values, v)
+		p.space()
+		if p.pos >= len(p.text) {
+			return Value{}, p.fail("',' or ']'")
+		}
+		switch p.text[p.pos] {
+		case ',':
+			p.pos++
+		case ']':
+			p.pos++
+			items := p.takeValues(p.values[base:])
+			p.values = p.values[:base]
+			return p.newList(items), nil
+		default:
+			return Value{}, p.fail("',' or ']'")
+		}
+	}
+}
+
+func (p *jsonParser) object(depth int) (Value, error) {
+	p.pos++
+	base := len(p.entries)
+	p.space()
+	if p.pos < len(p.text) && p.text[p.pos] == '}' {
+		p.pos++
+		return p.newDict(nil), nil
+	}
+	for {
+		p.space()
+		if p.pos >= len(p.text) || p.text[p.pos] != '"' {
+			return Value{}, p.fail("a key")
+		}
+		key, err := p.string()
+		if err != nil {
+			return Value{}, err
+		}
+		p.space()
+		if p.pos >= len(p.text) || p.text[p.pos] != ':' {
+			return Value{}, p.fail("':'")
+		}
+		p.pos++
+		p.space()
+		v, err := p.value(depth + 1)
+		if err != nil {
+			return Value{}, err
+		}
+		p.entries = append(p.entries, Entry{String(key), v})
+		p.space()
+		if p.pos >= len(p.text) {
+			return Value{}, p.fail("',' or '}'")
+		}
+		switch p.text[p.pos] {
+		case ',':
+			p.pos++
+		case '}':
+			p.pos++
+			d := p.newDict(p.entries[base:])
+			p.entries = p.entries[:base]
+			return d, nil
+		default:
+			return Value{}, p.fail("',' or '}'")
+		}
+	}
+}
+
+// newDict makes a dict of entries that still belong to the scratch space.
+func (p *jsonParser) newDict(entries []Entry) Value {
+	if len(p.dicts) == 0 {
+		p.dicts = make([]dict, chunkSize)
+	}
+	d := &p.dicts[0]
+	p.dicts = p.dicts[1:]
+	if len(entries) >= indexFrom {
+		d.entries = make([]Entry, 0, len(entries))
+		for _, e := range entries {
+			d.setString(e.Key, e.Value)
+		}
+		return dictValue(d)
+	}
+	if cap(p.entryChunk)-len(p.entryChunk) < len(entries) {
+		p.entryChunk = make([]Entry, 0, chunkSize)
+	}
+	start := len(p.entryChunk)
+	d.entries = p.entryChunk[start:start]
+	for _, e := range entries {
+		d.setString(e.Key, e.Value)
+	}
+	n := len(d.entries)
+	p.entryChunk = p.entryChunk[:start+n]
+	d.entries = d.entries[:n:n]
+	return dictValue(d)
+}
+
+func (p *jsonParser) newList(items []Value) Value {
+	if len(p.lists) == 0 {
+		p.lists = make([]list, chunkSize)
+	}
+	l := &p.lists[0]
+	p.lists = p.lists[1:]
+	l.items = items
+	return Value{kind: kindList, ref: unsafe.Pointer(l)}
+}
+
+func (p *jsonParser) takeValues(from []Value) []Value {
+	n := len(from)
+	if n > chunkSize/2 {
+		return append(make([]Value, 0, n), from...)
+	}
+	if cap(p.valueChunk)-len(p.valueChunk) < n {
+		p.valueChunk = make([]Value, 0, chunkSize)
+	}
+	start := len(p.valueChunk)
+	p.valueChunk = append(p.valueChunk, from...)
+	return p.valueChunk[start : start+n : start+n]
+}
+
+func (p *jsonParser) number() (Value, error) {
+	start := p.pos
+	integer := true
+	if p.text[p.pos] == '-' {
+		p.pos++
+	}
+	switch {
+	case p.pos < len(p.text) && p.text[p.pos] == '0':
+		p.pos++
+	case p.digits() == 0:
+		return Value{}, p.fail("a digit")
+	}
+	if p.pos < len(p.text) && p.text[p.pos] == '.' {
+		integer = false
+		p.pos++
+		if p.digits() == 0 {
+			return Value{}, p.fail("a digit")
+		}
+	}
+	if p.pos < len(p.text) && (p.text[p.pos] == 'e' || p.text[p.pos] == 'E') {
+		integer = false
+		p.pos++
+		if p.pos < len(p.text) && (p.text[p.pos] == '+' || p.text[p.pos] == '-') {
+			p.pos++
+		}
+		if p.digits() == 0 {
+			return Value{}, p.fail("a digit")
+		}
+	}
+	text := p.text[start:p.pos]
+	if !integer {
+		f, _ := strconv.ParseFloat(text, 64) // beyond the range: infinity, as in Python
+		return Float(f), nil
+	}
+	if i, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return Int(i), nil
+	}
+	if len(text) > maxIntDigits+1 {
+		return Value{}, fmt.Errorf("JSON: integer of %d digits at byte %d, at most %d are read", len(text), start, maxIntDigits)
+	}
+	i, ok := new(big.Int).SetString(text, 10)
+	if !ok {
+		return Value{}, fmt.Errorf("JSON: invalid integer %q at byte %d", text, start)
+	}
+	return BigInt(i), nil
+}
+
+// digits skips digits and returns their number.
+func (p *jsonParser) digits() int {
+	start := p.pos
+	for p.pos < len(p.text) && p.text[p.pos] >= '0' && p.text[p.pos] <= '9' {
+		p.pos++
+	}
+	return p.pos - start
+}
+
+func (p *jsonParser) string() (string, error) {
+	p.pos++
+	start := p.pos
+	for p.pos < len(p.text) {
+		switch c := p.text[p.pos]; {
+		case c == '"':
+			s := p.text[start:p.pos]
+			p.pos++
+			return s, nil
+		case c == '\\':
+			return p.escapedString(start)
+		case c < ' ':
+			return "", p.fail("no control character in a string")
+		}
+		p.pos++
+	}
+	return "", p.fail("'\"'")
+}
+
+// escapedString goes on with a string that began at start, from its first backslash.
+func (p *jsonParser) escapedString(start int) (string, error) {
+	b := append(make([]byte, 0, p.pos-start+32), p.text[start:p.pos]...)
+	for p.pos < len(p.text) {
+		c := p.text[p.pos]
+		switch {
+		case c == '"':
+			p.pos++
+			return unsafe.String(unsafe.SliceData(b), len(b)), nil
+		case c == '\\':
+			p.pos++
+			if p.pos >= len(p.text) {
+				return "", p.fail("an escape")
+			}
+			esc := p.text[p.pos]
+			p.pos++
+			switch esc {
+			case '"', '\\', '/':
+				b = append(b, esc)
+			case 'b':
+				b = append(b, '\b')
+			case 'f':
+				b = append(b, '\f')
+			case 'n':
+				b = append(b, '\n')
+			case 'r':
+				b = append(b, '\r')
+			case 't':
+				b = append(b, '\t')
+			case 'u':
+				r, err := p.unicodeEscape()
+				if err != nil {
+					return "", err
+				}
+				b = utf8.AppendRune(b, r)
+			default:
+				p.pos--
+				return "", p.fail("an escape")
+			}
+		case c < ' ':
+			return "", p.fail("no control character in a string")
+		default:
+			run := p.pos
+			for p.pos < len(p.text) && p.text[p.pos] >= ' ' && p.text[p.pos] != '"' && p.text[p.pos] != '\\' {
+				p.pos++
+			}
+			b = append(b, p.text[run:p.pos]...)
+		}
+	}
+	return "", p.fail("'\"'")
+}
+
+// unicodeEscape reads the digits of \u and, for the first half of a surrogate pair, the second half. A lone half has no
+// UTF-8 form and becomes U+FFFD.
+func (p *jsonParser) unicodeEscape() (rune, error) {
+	r, err := p.hex4()
+	if err != nil || !utf16.IsSurrogate(r) {
+		return r, err
+	}
+	if p.pos+1 < len(p.text) && p.text[p.pos] == '\\' && p.text[p.pos+1] == 'u' {
+		back := p.pos
+		p.pos += 2
+		second, err := p.hex4()
+		if err != nil {
+			return 0, err
+		}
+		if pair := utf16.DecodeRune(r, second); pair != utf8.RuneError {
+			return pair, nil
+		}
+		p.pos = back
+	}
+	return utf8.RuneError, nil
+}
+
+func (p *jsonParser) hex4() (rune, error) {
+	if len(p.text)-p.pos < 4 {
+		return 0, p.fail("four hexadecimal digits")
+	}
+	n, err := strconv.ParseUint(p.text[p.pos:p.pos+4], 16, 16)
+	if err != nil {
+		return 0, p.fail("four hexadecimal digits")
+	}
+	p.pos += 4
+	return rune(n), nil
+}

@@ -1,0 +1,267 @@
+// Package prompt turns a conversation into the text that a model is asked: it chooses the template, brings messages and tools
+// into the form that the template reads, and renders. It takes raw JSON, so that key order and the spelling of numbers reach
+// the prompt and with it the cache identity. It knows neither HTTP nor tokens.
+package prompt
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"signalbox/preprocess/chattemplate"
+)
+
+// Request is one conversation. Raw members are JSON; nil when absent.
+type Request struct {
+	Messages []byte
+	Tools    []byte
+	// Arguments are the template arguments of the request; they override every other variable.
+	Arguments       []byte
+	ReasoningEffort string
+	// Thinking is "", "enabled", "disabled" or "adaptive".
+	Thinking string
+	// NoGenerationPrompt leaves out what asks the model to speak.
+	NoGenerationPrompt bool
+	// ContinueFinalMessage ends the prompt inside the last message, for the model to go on with.
+	ContinueFinalMessage bool
+}
+
+// Files are the places that a template may come from. "" is a file that the model does not have.
+type Files struct {
+	// Custom is a template that the worker's operator named; it wins.
+	Custom string
+	// Template is chat_template.jinja or chat_template.json.
+	Template string
+	// TokenizerConfig is tokenizer_config.json: the usual place of the template and of the special tokens.
+	TokenizerConfig string
+}
+
+// Options steer a Formatter.
+type Options struct {
+	// Now is the clock of templates that print the date; nil means time.Now.
+	Now func() time.Time
+	// ParseArguments says that past tool calls enter the template as objects, whatever the template seems to want.
+	ParseArguments bool
+	// DefaultThinking switches thinking on or off where the request says nothing; nil leaves it to the template.
+	DefaultThinking *bool
+}
+
+// Formatter renders conversations for one model. It is safe for concurrent use.
+type Formatter struct {
+	byName  map[string]*form // "default", "tool_use"
+	tokens  map[string]chattemplate.Value
+	options Options
+}
+
+// ErrNoTemplate means that none of the model's files has a chat template.
+var ErrNoTemplate = errors.New("the model has no chat template")
+
+// Refusal is what a template or the conversion says against a conversation; its words are meant for the client.
+type Refusal struct {
+	Param   string
+	Message string
+	Cause   error
+}
+
+// Error implements error.
+func (r *Refusal) Error() string { return r.Message }
+
+// Unwrap returns the cause.
+func (r *Refusal) Unwrap() error { return r.Cause }
+
+// Load reads and compiles the model's templates.
+func Load(files Files, options Options) (*Formatter, error) {
+	f := &Formatter{byName: make(map[string]*form), tokens: make(map[string]chattemplate.Value), options: options}
+	var config map[string]json.RawMessage
+	if files.TokenizerConfig != "" {
+		text, err := os.ReadFile(files.TokenizerConfig)
+		if err != nil {
+			return nil, fmt.Errorf("chat template: %w", err)
+		}
+		if err := json.Unmarshal(text, &config); err != nil {
+			return nil, fmt.Errorf("chat template: %s: %w", files.TokenizerConfig, err)
+		}
+		for _, name := range []string{"bos_token", "eos_token", "unk_token"} {
+			if token, ok := tokenText(config[name]); ok {
+				f.tokens[name] = chattemplate.String(token)
+			}
+		}
+	}
+	sources, err := templateSources(files, config["chat_template"])
+	if err != nil {
+		return nil, err
+	}
+	for name, source := range sources {
+		compiled, err := f.compile(source)
+		if err != nil {
+			return nil, fmt.Errorf("chat template %q: %w", name, err)
+		}
+		f.byName[name] = compiled
+	}
+	return f, nil
+}
+
+// New returns a formatter for one template given as text, for tests and tools.
+func New(source string, tokens map[string]string, options Options) (*Formatter, error) {
+	f := &Formatter{byName: make(map[string]*form), tokens: make(map[string]chattemplate.Value), options: options}
+	for name, token := range tokens {
+		f.tokens[name] = chattemplate.String(token)
+	}
+	compiled, err := f.compile(source)
+	if err != nil {
+		return nil, err
+	}
+	f.byName["default"], f.byName["tool_use"] = compiled, compiled
+	return f, nil
+}
+
+// tokenText reads a special token: a string, or an object with content.
+func tokenText(raw json.RawMessage) (string, bool) {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text, string(raw) != "null" && raw != nil
+	}
+	var object struct {
+		Content *string `json:"content"`
+	}
+	if json.Unmarshal(raw, &object) == nil && object.Content != nil {
+		return *object.Content, true
+	}
+	return "", false
+}
+
+// templateSources returns the templates by name, from the first place that has one.
+func templateSources(files Files, inConfig json.RawMessage) (map[string]string, error) {
+	for _, path := range []string{files.Custom, files.Template} {
+		if path == "" {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("chat template: %w", err)
+		}
+		if strings.HasSuffix(path, ".json") {
+			var file struct {
+				Template json.RawMessage `json:"chat_template"`
+			}
+			if err := json.Unmarshal(text, &file); err != nil {
+				return nil, fmt.Errorf("chat template: %s: %w", path, err)
+			}
+			return namedTemplates(file.Template)
+		}
+		return map[string]string{"default": string(text), "tool_use": string(text)}, nil
+	}
+	return namedTemplates(inConfig)
+}
+
+// namedTemplates reads a template, or a list of templates with names.
+func namedTemplates(raw json.RawMessage) (map[string]string, error) {
+	var one string
+	if raw == nil || string(raw) == "null" {
+		return nil, ErrNoTemplate
+	}
+	if json.Unmarshal(raw, &one) == nil {
+		return map[string]string{"default": one, "tool_use": one}, nil
+	}
+	var list []map[string]string
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, fmt.Errorf("chat_template is neither a string nor a list of named templates: %w", err)
+	}
+	sources := make(map[string]string)
+	for _, entry := range list {
+		if name, ok := entry["name"]; ok {
+			sources[name] = entry["template"]
+			continue
+		}
+		for name, source := range entry {
+			sources[name] = source
+		}
+	}
+	if len(sources) == 0 {
+		return nil, ErrNoTemplate
+	}
+	return sources, nil
+}
+
+// Render returns the prompt.
+func (f *Formatter) Render(request Request) (string, error) {
+	messages, err := chattemplate.ParseJSON(request.Messages)
+	if err != nil {
+		return "", &Refusal{Param: "messages", Message: "messages: " + err.Error(), Cause: err}
+	}
+	tools := chattemplate.None
+	if len(request.Tools) > 0 {
+		if tools, err = chattemplate.ParseJSON(request.Tools); err != nil {
+			return "", &Refusal{Param: "tools", Message: "tools: " + err.Error(), Cause: err}
+		}
+	}
+	name := "default"
+	if tools.Len() > 0 {
+		name = "tool_use"
+	}
+	chosen := f.byName[name]
+	if chosen == nil {
+		return "", fmt.Errorf("the model has no chat template called %q", name)
+	}
+	normalised, err := f.normalise(chosen, messages)
+	if err != nil {
+		return "", err
+	}
+	variables := chattemplate.NewDict(12)
+	variables.Set("messages", normalised)
+	variables.Set("tools", normaliseTools(tools))
+	for _, token := range []string{"bos_token", "eos_token", "unk_token"} {
+		if value, ok := f.tokens[token]; ok {
+			variables.Set(token, value)
+		}
+	}
+	variables.Set("add_generation_prompt", chattemplate.Bool(!request.NoGenerationPrompt && !request.ContinueFinalMessage))
+	if err := f.setArguments(variables, request); err != nil {
+		return "", err
+	}
+	text, err := chosen.template.Render(variables.Value())
+	if err != nil {
+		return "", refusal(err)
+	}
+	if request.ContinueFinalMessage {
+		return cutAfterFinalMessage(text, normalised)
+	}
+	return text, nil
+}
+
+// refusal turns an error of the render into what the client may read.
+func refusal(err error) error {
+	var raised *chattemplate.RaisedError
+	if errors.As(err, &raised) {
+		return &Refusal{Param: "messages", Message: "The model's chat template refuses the conversation: " + raised.Message, Cause: err}
+	}
+	return &Refusal{Param: "messages", Message: "The model's chat template cannot render the conversation: " + err.Error(), Cause: err}
+}
+
+// cutAfterFinalMessage ends the prompt after the text of the last message.
+func cutAfterFinalMessage(text string, messages chattemplate.Value) (string, error) {
+	items := messages.Items()
+	if len(items) == 0 {
+		return text, nil
+	}
+	content, _ := items[len(items)-1].Get("content")
+	final := content.Str()
+	for _, part := range content.Items() {
+		if value, ok := part.Get("text"); ok {
+			final = value.Str()
+		}
+	}
+	trimmed := strings.TrimSpace(final)
+	at := strings.LastIndex(text, trimmed)
+	if at < 0 || trimmed == "" {
+		return "", &Refusal{Param: "continue_final_message", Message: "continue_final_message: the final message does not appear in the rendered prompt"}
+	}
+	left := strings.TrimLeft(final, " \t\r\n\v\f")
+	if strings.HasPrefix(text[at:], left) {
+		return text[:at+len(left)], nil
+	}
+	return text[:at+len(trimmed)], nil
+}
