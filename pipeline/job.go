@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"signalbox/inference"
+	"signalbox/internal/jsontape"
 )
 
 // Job is one generation as an API understood it.
@@ -166,4 +167,16 @@ type Timing struct {
 	TTFT, Total              *time.Duration
 	KVHitRate                *float64
 	RouterQueueDepth         *int
+}
+
+// ThinkingType returns "enabled", "disabled", "adaptive" or "".
+func (c *Chat) ThinkingType() string {
+	if c.Thinking == nil {
+		return ""
+	}
+	document, err := jsontape.Parse(c.Thinking)
+	if err != nil {
+		return ""
+	}
+	return document.Root().Get("type").Text()
 }

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"signalbox/discovery"
+	"signalbox/model/card"
+	"signalbox/settings"
+	"signalbox/transport/tcp"
+	"signalbox/worker"
+	"signalbox/worker/builtin"
+	"signalbox/worker/sim"
+)
+
+func runWorker(args []string) error {
+	s, warnings, err := settings.LoadWorker(args, os.Environ())
+	switch {
+	case errors.Is(err, settings.ErrHelp):
+		settings.WorkerHelp(os.Stdout)
+		return nil
+	case errors.Is(err, settings.ErrVersion):
+		fmt.Println("signalbox", version())
+		return nil
+	case err != nil:
+		return err
+	}
+	logger := newLogger(s.Log, false)
+	for _, w := range warnings {
+		logger.Warn(w.Text)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	fleet, err := startFleet(ctx, s, logger)
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	stop()
+	fleet.stop()
+	return nil
+}
+
+// fleet is the workers of one process.
+type fleet struct {
+	engines  []*sim.Engine
+	workers  []*worker.Worker
+	backends []discovery.Backend
+	servers  []*tcp.Server
+	cleanup  func()
+	logger   *slog.Logger
+}
+
+func startFleet(ctx context.Context, s *settings.Worker, logger *slog.Logger) (*fleet, error) {
+	model, cleanup, err := openModel(s.ModelPath, s.ModelName)
+	if err != nil {
+		return nil, err
+	}
+	f := &fleet{cleanup: cleanup, logger: logger}
+	for range s.Workers {
+		backend, err := openDiscovery(ctx, s.DiscoveryBackend, logger)
+		if err == nil {
+			f.backends = append(f.backends, backend)
+			err = f.add(ctx, s, model, backend)
+		}
+		if err != nil {
+			f.stop()
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// servedModel is a model directory with the name it is served under.
+type servedModel struct {
+	directory, name string
+	words           []uint32
+}
+
+// openModel finds the model's files; without a path it writes the built-in ones into a directory of their own.
+func openModel(path, name string) (servedModel, func(), error) {
+	cleanup := func() {}
+	if path == "" {
+		directory, err := os.MkdirTemp("", "signalbox-model-")
+		if err != nil {
+			return servedModel{}, nil, err
+		}
+		cleanup = func() { _ = os.RemoveAll(directory) }
+		if err := builtin.Write(directory); err != nil {
+			cleanup()
+			return servedModel{}, nil, err
+		}
+		path = directory
+		if name == "" {
+			name = "simulated"
+		}
+	}
+	if name == "" {
+		name = path
+	}
+	text, err := os.ReadFile(filepath.Join(path, "tokenizer.json"))
+	if err != nil {
+		cleanup()
+		return servedModel{}, nil, fmt.Errorf("--model-path: %w", err)
+	}
+	words, err := builtin.Words(text)
+	if err != nil {
+		cleanup()
+		return servedModel{}, nil, err
+	}
+	return servedModel{path, name, words}, cleanup, nil
+}
+
+func (f *fleet) add(ctx context.Context, s *settings.Worker, model servedModel, backend discovery.Backend) error {
+	config, err := engineConfig(s, model)
+	if err != nil {
+		return err
+	}
+	engine, err := sim.New(config, nil)
+	if err != nil {
+		return err
+	}
+	f.engines = append(f.engines, engine)
+	server, err := tcp.NewServer(tcp.Options{Host: s.Host}, f.logger)
+	if err != nil {
+		return err
+	}
+	f.servers = append(f.servers, server)
+	modelCard, endpoint, err := workerCard(s, model)
+	if err != nil {
+		return err
+	}
+	w, err := worker.Start(ctx, worker.Options{Backend: backend, Endpoint: endpoint, Card: modelCard, Engine: engine, Server: server, Logger: f.logger})
+	if err != nil {
+		return err
+	}
+	f.workers = append(f.workers, w)
+	return nil
+}
+
+func engineConfig(s *settings.Worker, model servedModel) (sim.Config, error) {
+	config := sim.DefaultConfig()
+	config.BlockSize, config.Blocks = s.BlockSize, s.Blocks
+	config.MaxSequences, config.MaxBatchedTokens = s.MaxSequences, s.MaxBatchedTokens
+	config.MaxModelLength, _ = s.MaxModelLength.Get()
+	config.PrefixCaching, config.ChunkedPrefill = s.PrefixCaching, s.ChunkedPrefill
+	config.SpeedupRatio, config.DecodeSpeedupRatio = s.Speedup, s.DecodeSpeedup
+	config.Ranks, config.DefaultMaxTokens = s.Ranks, s.DefaultMaxTokens
+	config.Words = model.words
+	config.Prefill = s.Role == "prefill"
+	if s.ReplayTrace == "" && s.ScriptFile == "" {
+		return config, nil
+	}
+	config.Scripts = sim.NewScripts()
+	if s.ReplayTrace != "" {
+		if err := config.Scripts.LoadReplays(s.ReplayTrace); err != nil {
+			return config, err
+		}
+	}
+	if s.ScriptFile != "" {
+		if err := config.Scripts.LoadScripts(s.ScriptFile); err != nil {
+			return config, err
+		}
+	}
+	return config, nil
+}
+
+func workerCard(s *settings.Worker, model servedModel) (*card.Card, discovery.EndpointID, error) {
+	endpointText := s.Endpoint
+	if endpointText == "" {
+		endpointText = "dyn://dynamo.backend.generate"
+		if s.Role == "prefill" {
+			endpointText = "dyn://dynamo.prefill.generate"
+		}
+	}
+	endpoint, err := worker.ParseEndpoint(endpointText)
+	if err != nil {
+		return nil, endpoint, err
+	}
+	runtime := card.DefaultRuntimeConfig()
+	blocks, sequences, batched, context := uint64(s.Blocks), uint64(s.MaxSequences), uint64(s.MaxBatchedTokens), uint32(s.ContextLength)
+	publishes := false
+	runtime.TotalBlocks, runtime.MaxSequences, runtime.MaxBatchedTokens, runtime.ContextLength = &blocks, &sequences, &batched, &context
+	runtime.Ranks, runtime.LocalIndexer, runtime.PublishesEvents = uint32(s.Ranks), false, &publishes
+	if s.ToolParser != "" {
+		runtime.ToolCallParser = &s.ToolParser
+	}
+	if s.ReasoningParser != "" {
+		runtime.ReasoningParser = &s.ReasoningParser
+	}
+	role, kinds, needs := card.AggregatedWorker, card.Chat|card.Completions, []card.WorkerPool(nil)
+	switch s.Role {
+	case "prefill":
+		role, kinds, needs = card.PrefillWorker, 0, []card.WorkerPool{{card.DecodeWorker}}
+	case "decode":
+		role, needs = card.DecodeWorker, []card.WorkerPool{{card.PrefillWorker}}
+	}
+	c, err := card.FromDirectory(model.directory, model.name, card.Options{BlockSize: uint32(s.BlockSize), ModelType: kinds,
+		WorkerType: role, Needs: needs, Runtime: &runtime})
+	return c, endpoint, err
+}
+
+// stop takes the workers out of discovery and ends everything.
+func (f *fleet) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	for _, w := range f.workers {
+		if err := w.Stop(ctx); err != nil {
+			f.logger.Warn("a worker did not leave discovery cleanly", "error", err)
+		}
+	}
+	for _, e := range f.engines {
+		e.Close()
+	}
+	for _, s := range f.servers {
+		_ = s.Close()
+	}
+	for _, b := range f.backends {
+		closeBackend(b, f.logger)
+	}
+	if f.cleanup != nil {
+		f.cleanup()
+	}
+}

@@ -1,0 +1,117 @@
+package frontend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"weak"
+
+	"signalbox/model"
+	"signalbox/model/card"
+	"signalbox/pipeline"
+	"signalbox/preprocess/bpe"
+	"signalbox/preprocess/prompt"
+)
+
+// FileLoader loads models from the files that their cards name.
+type FileLoader struct {
+	Resolver *card.Resolver
+	// Stages makes the output parsers of a card; nil leaves all output as it is.
+	Stages func(c *card.Card) (pipeline.TextStages, error)
+	// ExcludeToolsWhenNone leaves tools out of the prompt when the client forbids calls.
+	ExcludeToolsWhenNone bool
+
+	mu         sync.Mutex
+	tokenizers map[string]weak.Pointer[bpe.Tokenizer] // by checksum: adapters and stages share one
+}
+
+// Load implements Loader.
+func (l *FileLoader) Load(ctx context.Context, c *card.Card) (*pipeline.Model, error) {
+	files, err := l.Resolver.Resolve(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	tokenizer, err := l.tokenizer(c, files)
+	if err != nil {
+		return nil, err
+	}
+	eos, err := model.EOSTokenIDs(files, tokenizer.TokenToID)
+	if err != nil {
+		return nil, err
+	}
+	m := &pipeline.Model{Name: c.DisplayName, Checksum: c.Checksum(), EOSTokenIDs: eos, ContextLength: int(c.EffectiveContextLength()),
+		Tokenizer: modelTokenizer{tokenizer}, ToolParser: c.Runtime.ToolCallParser != nil}
+	formatter, err := prompt.Load(prompt.Files{Template: files.ChatTemplate, TokenizerConfig: files.PromptFormatter},
+		prompt.Options{ParseArguments: c.Runtime.ToolCallArguments == "json_object"})
+	switch {
+	case err == nil:
+		m.Renderer = &renderer{formatter: formatter, excludeTools: l.ExcludeToolsWhenNone && c.Runtime.ExcludeTools}
+	case !errors.Is(err, prompt.ErrNoTemplate):
+		return nil, err
+	case c.ModelType.Has(card.Chat):
+		return nil, fmt.Errorf("model %s is registered for chat: %w", c.DisplayName, err)
+	}
+	if l.Stages != nil {
+		if m.Stages, err = l.Stages(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// tokenizer loads the card's tokenizer, or finds it among those in use.
+func (l *FileLoader) tokenizer(c *card.Card, files *card.Files) (*bpe.Tokenizer, error) {
+	if files.Tokenizer == "" {
+		return nil, fmt.Errorf("model %s: its card names no tokenizer", c.DisplayName)
+	}
+	key := c.Tokenizer.File.Checksum
+	l.mu.Lock()
+	known := l.tokenizers[key].Value()
+	l.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	loaded, err := bpe.Load(files.Tokenizer)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	if l.tokenizers == nil {
+		l.tokenizers = make(map[string]weak.Pointer[bpe.Tokenizer])
+	}
+	l.tokenizers[key] = weak.Make(loaded)
+	l.mu.Unlock()
+	return loaded, nil
+}
+
+// modelTokenizer shows a tokenizer to the pipeline.
+type modelTokenizer struct{ *bpe.Tokenizer }
+
+// NewDecoder implements pipeline.Tokenizer.
+func (t modelTokenizer) NewDecoder(_ []uint32, skipSpecial bool) pipeline.Decoder {
+	return t.Tokenizer.NewDecoder(skipSpecial)
+}
+
+// renderer shows a formatter to the pipeline.
+type renderer struct {
+	formatter    *prompt.Formatter
+	excludeTools bool
+}
+
+// Render implements pipeline.Renderer.
+func (r *renderer) Render(_ context.Context, chat *pipeline.Chat) (string, error) {
+	request := prompt.Request{Messages: chat.Messages, Tools: chat.Tools, Arguments: chat.TemplateArguments,
+		ReasoningEffort: chat.ReasoningEffort, Thinking: chat.ThinkingType(),
+		NoGenerationPrompt:   chat.AddGenerationPrompt != nil && !*chat.AddGenerationPrompt,
+		ContinueFinalMessage: chat.ContinueFinalMessage != nil && *chat.ContinueFinalMessage}
+	if r.excludeTools && chat.ToolChoice == "none" {
+		request.Tools = nil
+	}
+	text, err := r.formatter.Render(request)
+	var refusal *prompt.Refusal
+	if errors.As(err, &refusal) {
+		return "", &pipeline.PromptError{Param: refusal.Param, Message: refusal.Message}
+	}
+	return text, err
+}

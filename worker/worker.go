@@ -1,0 +1,109 @@
+// Package worker makes an engine a Dynamo worker: it registers instance and model card in discovery, serves the request plane,
+// and leaves the fleet in order. It knows nothing of frontends.
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"signalbox/discovery"
+	"signalbox/inference"
+	"signalbox/model/card"
+	"signalbox/transport/tcp"
+)
+
+// Engine answers requests.
+type Engine interface {
+	// Generate starts one request. The stream's first item may take its time.
+	Generate(ctx context.Context, request *inference.Request) (inference.Stream, error)
+}
+
+// Options describe one worker.
+type Options struct {
+	Backend  discovery.Backend
+	Endpoint discovery.EndpointID
+	Card     *card.Card
+	Engine   Engine
+	// Server is the process's request-plane listener. Workers of one process share it, each under paths of its own.
+	Server *tcp.Server
+	Logger *slog.Logger
+	// DrainTime bounds how long running requests may go on after the worker has left discovery.
+	DrainTime time.Duration
+}
+
+// Worker is a registered worker. Stop ends it.
+type Worker struct {
+	options  Options
+	path     string
+	instance *discovery.Instance
+	model    *discovery.Model
+}
+
+// ParseEndpoint reads "dyn://namespace.component.endpoint"; the scheme may be left out.
+func ParseEndpoint(text string) (discovery.EndpointID, error) {
+	parts := strings.Split(strings.TrimPrefix(text, "dyn://"), ".")
+	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
+		return discovery.EndpointID{}, fmt.Errorf("endpoint %q: want dyn://namespace.component.endpoint", text)
+	}
+	return discovery.EndpointID{Namespace: parts[0], Component: parts[1], Name: parts[2]}, nil
+}
+
+// Start serves and registers the worker: first the listener, then the instance, then the card, so that whoever sees the card can
+// send requests.
+func Start(ctx context.Context, options Options) (*Worker, error) {
+	if options.Logger == nil {
+		options.Logger = slog.Default()
+	}
+	id, e := options.Backend.InstanceID(), options.Endpoint
+	w := &Worker{options: options, path: fmt.Sprintf("%s/%s/%s/%s", discovery.FormatID(id), e.Namespace, e.Component, e.Name)}
+	cardJSON, err := options.Card.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	w.instance = &discovery.Instance{Namespace: e.Namespace, Component: e.Component, Endpoint: e.Name, InstanceID: id,
+		Transport: discovery.Transport{TCP: options.Server.Address() + "/" + w.path}, DeviceType: "cuda", Codec: inference.MessagePack.String()}
+	w.model = &discovery.Model{Namespace: e.Namespace, Component: e.Component, Endpoint: e.Name, InstanceID: id, Card: cardJSON}
+	options.Server.Handle(w.path, tcp.Generate(options.Engine.Generate))
+	for _, record := range []discovery.Record{w.instance, w.model} {
+		if err := discovery.Publish(ctx, options.Backend, record); err != nil {
+			options.Server.Handle(w.path, nil)
+			return nil, fmt.Errorf("register %s: %w", record.Key(), err)
+		}
+	}
+	options.Logger.Info("worker is registered", "model", options.Card.DisplayName, "instance", discovery.FormatID(id), "address", w.instance.Transport.TCP)
+	return w, nil
+}
+
+// InstanceID returns the worker's id.
+func (w *Worker) InstanceID() uint64 { return w.instance.InstanceID }
+
+// Stop takes the worker out of discovery, the card first, and stops taking requests. Those that run are left to the engine.
+func (w *Worker) Stop(ctx context.Context) error {
+	err := errors.Join(discovery.Withdraw(ctx, w.options.Backend, w.model), discovery.Withdraw(ctx, w.options.Backend, w.instance))
+	w.options.Server.Handle(w.path, nil)
+	return err
+}
+
+// Register publishes instance and card of a worker that is reached without the request plane, such as an engine in the
+// frontend's own process; address is only shown.
+func Register(ctx context.Context, backend discovery.Backend, endpoint discovery.EndpointID, c *card.Card, address string) error {
+	text, err := c.Marshal()
+	if err != nil {
+		return err
+	}
+	id := backend.InstanceID()
+	for _, record := range []discovery.Record{
+		&discovery.Instance{Namespace: endpoint.Namespace, Component: endpoint.Component, Endpoint: endpoint.Name, InstanceID: id,
+			Transport: discovery.Transport{TCP: address + "/" + discovery.FormatID(id)}, DeviceType: "cuda"},
+		&discovery.Model{Namespace: endpoint.Namespace, Component: endpoint.Component, Endpoint: endpoint.Name, InstanceID: id, Card: text},
+	} {
+		if err := discovery.Publish(ctx, backend, record); err != nil {
+			return fmt.Errorf("register %s: %w", record.Key(), err)
+		}
+	}
+	return nil
+}
