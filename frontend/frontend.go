@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"signalbox/api/admin"
 	"signalbox/api/anthropic"
@@ -132,8 +131,15 @@ func (f *Frontend) handler() http.Handler {
 		}), Summary: "One model"},
 		{Path: e.Health, Methods: get, Handler: http.HandlerFunc(health.ServeHealth), Summary: "Health and the discovered instances"},
 		{Path: e.Live, Methods: get, Handler: http.HandlerFunc(health.ServeLive), Summary: "Liveness"},
-		{Path: e.Metrics, Methods: get, Handler: promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{}), Summary: "Prometheus metrics"},
+		{Path: e.Metrics, Methods: get, Handler: observe.Handler(o.Metrics), Summary: "Prometheus metrics"},
 	}
+	// Routes of kinds that no model here can have: they exist and are off, which is how clients learn that.
+	never := func() bool { return false }
+	for _, path := range []string{"/v1/images/generations", "/v1/images/edits", "/v1/videos", "/v1/videos/stream", "/v1/videos/generations",
+		"/v1/videos/generations/stream", "/v1/audio/speech", "/v1/classify", "/v1/pooling", "/v1/rerank"} {
+		routes = append(routes, frontdoor.Route{Path: path, Methods: post, Handler: http.NotFoundHandler(), On: never})
+	}
+	routes = append(routes, frontdoor.Route{Path: "/v1/realtime", Methods: get, Handler: http.NotFoundHandler(), On: never})
 	if o.HTTP.EnableAnthropic {
 		messages := anthropic.New(models, f.requests, anthropic.Options{BodyLimitMB: o.API.BodyLimitMB, DisableExtensions: o.API.DisableExtensions,
 			MetadataPrefix: o.API.MetadataPrefix, WriteTimeout: o.API.WriteTimeout, OverloadStatus: o.API.OverloadStatus,
@@ -158,6 +164,9 @@ func (f *Frontend) handler() http.Handler {
 func (f *Frontend) describe(routes []frontdoor.Route) []frontdoor.Route {
 	description := &admin.Description{Title: "signalbox", Version: f.options.Version}
 	add := func(route frontdoor.Route) {
+		if route.Summary == "" {
+			return // off: nothing to describe
+		}
 		path := route.Path
 		if route.Prefix {
 			path += "{id}"

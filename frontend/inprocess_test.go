@@ -287,7 +287,7 @@ func TestErrorsNameTheField(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &body); err != nil {
 			t.Fatalf("%s: %v: %s", name, err, text)
 		}
-		if status != c.status || body.Code != c.status || body.Error.Param != c.param || body.Message == "" || body.Error.Message != body.Message {
+		if status != c.status || body.Code != c.status || body.Error.Param != c.param || body.Message == "" || body.Error.Message == "" {
 			t.Errorf("%s: status %d, %s", name, status, text)
 		}
 	}

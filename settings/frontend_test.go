@@ -9,6 +9,36 @@ import (
 	"time"
 )
 
+// TestMain lets every value through: what is not built yet has a test of its own.
+func TestMain(m *testing.M) {
+	unbuilt = Unavailable
+	Unavailable = map[string]string{}
+	os.Exit(m.Run())
+}
+
+var unbuilt map[string]string
+
+func TestWhatIsNotBuiltStopsTheStart(t *testing.T) {
+	Unavailable = unbuilt
+	defer func() { Unavailable = map[string]string{} }()
+	for key := range unbuilt {
+		name, _, _ := strings.Cut(key, "=")
+		if declareFrontend().table.byName[name] == nil {
+			t.Errorf("%q is no setting", key)
+		}
+	}
+	if len(unbuilt) == 0 {
+		t.Skip("everything is built")
+	}
+	_, _, err := LoadFrontend([]string{"--event-plane", "nats"}, nil)
+	if unbuilt["event_plane=nats"] != "" && (err == nil || !strings.Contains(err.Error(), "not available yet") || !strings.Contains(err.Error(), "--event-plane")) {
+		t.Errorf("--event-plane nats: %v", err)
+	}
+	if _, _, err := LoadFrontend(nil, nil); err != nil {
+		t.Errorf("defaults: %v", err)
+	}
+}
+
 func TestFlagBeatsVariableBeatsDefault(t *testing.T) {
 	load := func(args, environ []string) *Frontend {
 		t.Helper()

@@ -9,7 +9,31 @@ import "fmt"
 // for such a value by flag, variable, preset or policy file stops the start with "not available yet". A default is never refused.
 //
 // An entry goes away together with the change that makes its feature work.
-var Unavailable = map[string]string{}
+var Unavailable = map[string]string{
+	"router_mode=kv":                       "cache-aware routing",
+	"load_aware":                           "cache-aware routing",
+	"serve_indexer":                        "the KV index",
+	"use_remote_indexer":                   "the KV index",
+	"router_replica_sync":                  "cache-aware routing",
+	"enable_session_prefix_index":          "the KV index",
+	"session_affinity_ttl_secs":            "session affinity",
+	"conditional_disagg_enabled":           "conditional disaggregation",
+	"router_policy_config":                 "policy classes",
+	"router_prefill_policy":                "worker-selection policies",
+	"router_decode_policy":                 "worker-selection policies",
+	"worker_selection_policy":              "worker-selection policies",
+	"shared_cache_type=hicache":            "the shared cache",
+	"active_decode_blocks_threshold":       "busy-worker rejection",
+	"active_prefill_tokens_threshold":      "busy-worker rejection",
+	"active_prefill_tokens_threshold_frac": "busy-worker rejection",
+	"lora_enabled":                         "routing by LoRA adapter",
+	"request_plane=nats":                   "the NATS request plane",
+	"event_plane=nats":                     "the NATS event plane",
+	"response_plane=quic":                  "the QUIC response plane",
+	"kserve_grpc_server":                   "the KServe gRPC service",
+	"interactive":                          "chat in the terminal",
+	"parser_version=2":                     "the second version of the output parsers",
+}
 
 // unavailable checks every setting that is not at its default against Unavailable.
 func (t *table) unavailable() []error {

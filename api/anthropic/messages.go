@@ -190,8 +190,12 @@ func stopReason(reason inference.FinishReason, stop inference.StopReason) (word 
 }
 
 func appendUsage(b []byte, u pipeline.Usage, total bool) []byte {
+	input := u.PromptTokens
+	if u.CachedTokens != nil {
+		input -= min(*u.CachedTokens, input) // what was read from the cache is counted apart
+	}
 	b = append(b, `{"input_tokens":`...)
-	b = strconv.AppendInt(b, int64(u.PromptTokens), 10)
+	b = strconv.AppendInt(b, int64(input), 10)
 	b = append(b, `,"output_tokens":`...)
 	b = strconv.AppendInt(b, int64(u.CompletionTokens), 10)
 	b = append(b, `,"cache_creation_input_tokens":0`...)
@@ -201,7 +205,7 @@ func appendUsage(b []byte, u pipeline.Usage, total bool) []byte {
 	}
 	if total {
 		b = append(b, `,"total_tokens":`...)
-		b = strconv.AppendInt(b, int64(u.PromptTokens+u.CompletionTokens), 10)
+		b = strconv.AppendInt(b, int64(input+u.CompletionTokens), 10)
 	}
 	return append(b, '}')
 }

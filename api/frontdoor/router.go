@@ -66,6 +66,9 @@ func (router *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if route.On != nil && !route.On() {
+		if !slices.Contains(route.Methods, r.Method) {
+			w.Header().Set("Allow", allow(route.Methods))
+		}
 		bare(w, r, http.StatusNotFound, "No model serves "+r.URL.Path+" yet")
 		return
 	}

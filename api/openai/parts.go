@@ -252,7 +252,7 @@ func discloseChunk(e *nvext.Extension, g Generation, delta *pipeline.Delta, fini
 	if e.Wants("worker_id") {
 		d.workers(g.Workers())
 	}
-	if e.Wants("completion_token_ids") && len(delta.TokenIDs) > 0 {
+	if e.Wants("completion_token_ids") {
 		d.ids("completion_token_ids", delta.TokenIDs)
 	}
 	if e.Wants("engine_data") && delta.EngineData != nil {

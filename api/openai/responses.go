@@ -300,4 +300,3 @@ func estimateInput(root jsontape.Node) int {
 	}
 	return characters / 3
 }
-

@@ -62,7 +62,9 @@ func (a *API) readResponses(document *jsontape.Document, r *inference.Request) (
 	}
 	chat := &pipeline.Chat{}
 	q := &responsesRequest{echo: make(map[string][]byte), job: &pipeline.Job{Request: r, Prompt: pipeline.Prompt{Chat: chat}, Received: time.Now(), Endpoint: "responses"}}
-	r.Model = f.RequiredString("model")
+	if name := f.String("model"); name != nil {
+		r.Model = *name
+	}
 	input := root.Get("input")
 	switch input.Kind() {
 	case jsontape.Invalid:
@@ -104,7 +106,7 @@ func (a *API) readResponses(document *jsontape.Document, r *inference.Request) (
 	if p := checkTemperatureAndTopP(&r.Sampling); p != nil {
 		return nil, p
 	}
-	if p := checkMaxTokens("max_output_tokens", "Max output tokens", r.Stop.MaxTokens); p != nil {
+	if p := checkMaxTokens("max_output_tokens", "Max tokens", r.Stop.MaxTokens); p != nil {
 		return nil, p
 	}
 	messages, p := translateInput(input, instructions)
@@ -148,7 +150,7 @@ func marshal(value any) ([]byte, *problem.Problem) {
 // refuseResponses names what this service does not do.
 func refuseResponses(f *body.Fields, background *bool, extension *nvext.Extension) *problem.Problem {
 	if background != nil && *background {
-		return problem.Unsupported("background", "Validation: `background` is not supported.")
+		return problem.Unsupported("background", "Validation: `background: true` is not supported.")
 	}
 	for _, name := range []string{"previous_response_id", "prompt", "max_tool_calls", "conversation"} {
 		if f.Node(name).Exists() {

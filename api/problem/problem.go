@@ -30,6 +30,8 @@ type Problem struct {
 	Type string
 	// Param names the request's field that is wrong; Code is a stable word for programs. Both may be empty.
 	Param, Code string
+	// Detail replaces Message in the OpenAI-style error object, where existing clients know only a general text; "" for none.
+	Detail string
 	// Details is a raw JSON value for the flat body's "details"; nil for none.
 	Details []byte
 	// Overload marks refusals for load, whatever status they carry.
@@ -118,9 +120,7 @@ func (m Mapper) fromError(err error, afterFirst bool) *Problem {
 	var prompt *pipeline.PromptError
 	if errors.As(err, &prompt) {
 		p := Invalid(prompt.Param, "%s", "Invalid request")
-		if prompt.Message != "" {
-			p.Message = prompt.Message
-		}
+		p.Detail = prompt.Message
 		return p
 	}
 	var length *pipeline.ContextLengthError
@@ -280,6 +280,9 @@ func (p *Problem) AppendJSON(dst []byte) []byte {
 	if p.Details != nil {
 		dst = append(dst, `,"details":`...)
 		dst = append(dst, p.Details...)
+	}
+	if p.Detail != "" {
+		message = quote(p.Detail)
 	}
 	dst = append(dst, `,"error":{"message":`...)
 	dst = append(dst, message...)
