@@ -259,10 +259,24 @@ func (p *parser) number() error {
 	return nil
 }
 
+// plain marks the bytes that stand for themselves inside a string.
+var plain = func() (table [256]bool) {
+	for c := 0x20; c < utf8.RuneSelf; c++ {
+		table[c] = c != '"' && c != '\\'
+	}
+	return table
+}()
+
 // stringText passes over a string, its quotes included, and tells whether it holds escapes.
 func (p *parser) stringText() (escaped bool, err error) {
 	p.at++
-	for p.at < len(p.text) {
+	for {
+		for p.at < len(p.text) && plain[p.text[p.at]] {
+			p.at++
+		}
+		if p.at >= len(p.text) {
+			break
+		}
 		c := p.text[p.at]
 		switch {
 		case c == '"':
@@ -275,8 +289,6 @@ func (p *parser) stringText() (escaped bool, err error) {
 			}
 		case c < 0x20:
 			return false, p.fail("control character (\\u0000-\\u001F) found while parsing a string")
-		case c < utf8.RuneSelf:
-			p.at++
 		default:
 			r, size := utf8.DecodeRune(p.text[p.at:])
 			if r == utf8.RuneError && size == 1 {

@@ -93,6 +93,12 @@ func nextPiece(text string, digits int) int {
 
 func while(text string, n int, kind class) int {
 	for {
+		for n < len(text) && text[n] < utf8.RuneSelf {
+			if ascii[text[n]] != kind {
+				return n
+			}
+			n++
+		}
 		_, size, next := runeAt(text, n)
 		if size == 0 || next != kind {
 			return n

@@ -337,4 +337,3 @@ func formatG(a float64, precision int, alternate, likeRepr bool) string {
 	}
 	return text
 }
-

@@ -198,4 +198,3 @@ func intBitCount(m *machine, self Value, args arguments) (Value, error) {
 	}
 	return Int(int64(n)), args.none("bit_count")
 }
-

@@ -18,7 +18,7 @@ type recorded struct {
 	Status       int
 	SameAsPython bool `json:"same_as_python"`
 	Prompt       string
-	Text, Error  string
+	Text         string
 }
 
 func lines(t *testing.T, path string) []recorded {
