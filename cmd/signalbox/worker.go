@@ -52,6 +52,7 @@ func runWorker(args []string) error {
 type fleet struct {
 	engines  []*sim.Engine
 	workers  []*worker.Worker
+	events   []*worker.EventPublisher
 	backends []discovery.Backend
 	servers  []*tcp.Server
 	cleanup  func()
@@ -123,11 +124,6 @@ func (f *fleet) add(ctx context.Context, s *settings.Worker, model servedModel, 
 	if err != nil {
 		return err
 	}
-	engine, err := sim.New(config, nil)
-	if err != nil {
-		return err
-	}
-	f.engines = append(f.engines, engine)
 	server, err := tcp.NewServer(tcp.Options{Host: s.Host}, f.logger)
 	if err != nil {
 		return err
@@ -137,12 +133,34 @@ func (f *fleet) add(ctx context.Context, s *settings.Worker, model servedModel, 
 	if err != nil {
 		return err
 	}
+	var events sim.Events
+	if s.EventPlane == "zmq" {
+		publisher, err := worker.StartEvents(ctx, worker.EventOptions{Backend: backend, Endpoint: endpoint, Server: server,
+			Host: eventHost(s.Host), Ranks: s.Ranks})
+		if err != nil {
+			return err
+		}
+		f.events, events = append(f.events, publisher), publisher
+	}
+	engine, err := sim.New(config, events)
+	if err != nil {
+		return err
+	}
+	f.engines = append(f.engines, engine)
 	w, err := worker.Start(ctx, worker.Options{Backend: backend, Endpoint: endpoint, Card: modelCard, Engine: engine, Server: server, Logger: f.logger})
 	if err != nil {
 		return err
 	}
 	f.workers = append(f.workers, w)
 	return nil
+}
+
+// eventHost is the address that subscribers of KV events connect to.
+func eventHost(host string) string {
+	if host == "" || host == "0.0.0.0" {
+		return tcp.MachineAddress()
+	}
+	return host
 }
 
 func engineConfig(s *settings.Worker, model servedModel) (sim.Config, error) {
@@ -186,9 +204,9 @@ func workerCard(s *settings.Worker, model servedModel) (*card.Card, discovery.En
 	}
 	runtime := card.DefaultRuntimeConfig()
 	blocks, sequences, batched, context := uint64(s.Blocks), uint64(s.MaxSequences), uint64(s.MaxBatchedTokens), uint32(s.ContextLength)
-	publishes := false
+	publishes := s.EventPlane == "zmq"
 	runtime.TotalBlocks, runtime.MaxSequences, runtime.MaxBatchedTokens, runtime.ContextLength = &blocks, &sequences, &batched, &context
-	runtime.Ranks, runtime.LocalIndexer, runtime.PublishesEvents = uint32(s.Ranks), false, &publishes
+	runtime.Ranks, runtime.LocalIndexer, runtime.PublishesEvents = uint32(s.Ranks), publishes, &publishes
 	if s.ToolParser != "" {
 		runtime.ToolCallParser = &s.ToolParser
 	}
@@ -218,6 +236,11 @@ func (f *fleet) stop() {
 	}
 	for _, e := range f.engines {
 		e.Close()
+	}
+	for _, p := range f.events {
+		if err := p.Close(ctx); err != nil {
+			f.logger.Warn("a publisher of KV events did not leave discovery cleanly", "error", err)
+		}
 	}
 	for _, s := range f.servers {
 		_ = s.Close()

@@ -1,0 +1,340 @@
+package worker
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/tinylib/msgp/msgp"
+
+	"signalbox/discovery"
+	"signalbox/inference"
+	"signalbox/transport/tcp"
+	"signalbox/transport/wire"
+	"signalbox/transport/zmq"
+	"signalbox/worker/sim"
+)
+
+const (
+	kvEventsTopic  = "kv-events"
+	kvMetricsTopic = "kv_metrics"
+	// publisherIDMask keeps publisher ids within 53 bits, so that they survive JSON numbers.
+	publisherIDMask = 1<<53 - 1
+)
+
+// EventOptions describe where a worker's KV events go.
+type EventOptions struct {
+	Backend  discovery.Backend
+	Endpoint discovery.EndpointID
+	Server   *tcp.Server
+	// Host is the address that subscribers connect to.
+	Host  string
+	Ranks int
+}
+
+// EventPublisher publishes the KV events and the load of one worker on the event plane, and answers recovery queries from what it
+// published. It implements sim.Events.
+type EventPublisher struct {
+	options EventOptions
+	id      uint64
+	ranks   []*rankPublisher
+	metrics *channel
+	records []discovery.Record
+}
+
+// channel is one publisher id with its socket.
+type channel struct {
+	id     uint64
+	topic  string
+	socket *zmq.Publisher
+
+	mu       sync.Mutex
+	sequence uint64 // guarded by mu
+}
+
+// rankPublisher is the event stream of one rank.
+type rankPublisher struct {
+	workerID uint64
+	rank     uint32
+
+	mu      sync.Mutex
+	channel *channel
+	eventID uint64
+	held    map[uint64]heldBlock // by hash
+	order   []uint64             // hashes in the order of their arrival, some of them gone
+}
+
+type heldBlock struct {
+	parent    uint64
+	hasParent bool
+	local     uint64
+}
+
+// StartEvents opens the sockets and registers channels, recovery endpoints and sources, in this order, so that whoever sees a source
+// can use all of it.
+func StartEvents(ctx context.Context, options EventOptions) (*EventPublisher, error) {
+	p := &EventPublisher{options: options, id: options.Backend.InstanceID()}
+	for rank := range options.Ranks {
+		if err := p.openRank(ctx, uint32(rank)); err != nil {
+			return nil, errors.Join(err, p.Close(ctx))
+		}
+	}
+	var err error
+	if p.metrics, err = p.openChannel(ctx, kvMetricsTopic); err != nil {
+		return nil, errors.Join(err, p.Close(ctx))
+	}
+	return p, nil
+}
+
+func (p *EventPublisher) publish(ctx context.Context, record discovery.Record) error {
+	if err := discovery.Publish(ctx, p.options.Backend, record); err != nil {
+		return fmt.Errorf("register %s: %w", record.Key(), err)
+	}
+	p.records = append(p.records, record)
+	return nil
+}
+
+func (p *EventPublisher) openChannel(ctx context.Context, topic string) (*channel, error) {
+	socket, err := zmq.Listen("0.0.0.0:0")
+	if err != nil {
+		return nil, err
+	}
+	c := &channel{id: rand.Uint64() & publisherIDMask, topic: topic, socket: socket}
+	endpoint := "tcp://" + net.JoinHostPort(p.options.Host, strconv.Itoa(socket.Port()))
+	err = p.publish(ctx, &discovery.EventChannel{Scope: discovery.EndpointScope(p.options.Endpoint), Topic: topic, PublisherID: c.id,
+		Transport: discovery.EventTransport{ZMQ: endpoint}})
+	if err != nil {
+		return nil, errors.Join(err, socket.Close())
+	}
+	return c, nil
+}
+
+func (p *EventPublisher) openRank(ctx context.Context, rank uint32) error {
+	c, err := p.openChannel(ctx, kvEventsTopic)
+	if err != nil {
+		return err
+	}
+	r := &rankPublisher{workerID: p.id, rank: rank, channel: c, held: make(map[uint64]heldBlock)}
+	p.ranks = append(p.ranks, r)
+	e := p.options.Endpoint
+	name := "worker_kv_query_source_" + discovery.FormatID(c.id)
+	path := fmt.Sprintf("%s/%s/%s/%s", discovery.FormatID(p.id), e.Namespace, e.Component, name)
+	p.options.Server.Handle(path, r.recover)
+	query := &discovery.Instance{Namespace: e.Namespace, Component: e.Component, Endpoint: name, InstanceID: p.id,
+		Transport: discovery.Transport{TCP: p.options.Server.Address() + "/" + path}, DeviceType: "cuda", Codec: inference.MessagePack.String()}
+	if err := p.publish(ctx, query); err != nil {
+		return err
+	}
+	return p.publish(ctx, &discovery.EventSource{Scope: discovery.EndpointScope(e), Topic: kvEventsTopic, PublisherID: c.id,
+		Metadata: discovery.SourceMetadata{KVStateEndpoint: e, Worker: discovery.SourceWorker{WorkerID: p.id, Rank: rank}, PublisherID: c.id,
+			RecoveryTarget: query}})
+}
+
+// Close withdraws the records, the last first, and closes the sockets.
+func (p *EventPublisher) Close(ctx context.Context) error {
+	var err error
+	for i := len(p.records) - 1; i >= 0; i-- {
+		err = errors.Join(err, discovery.Withdraw(ctx, p.options.Backend, p.records[i]))
+	}
+	for _, r := range p.ranks {
+		err = errors.Join(err, r.channel.socket.Close())
+	}
+	if p.metrics != nil {
+		err = errors.Join(err, p.metrics.socket.Close())
+	}
+	return err
+}
+
+// send wraps a payload into the event plane's envelope and publishes it.
+func (c *channel) send(payload []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	envelope := msgp.AppendMapHeader(make([]byte, 5, len(payload)+128), 5)
+	envelope = msgp.AppendString(envelope, "publisher_id")
+	envelope = msgp.AppendUint64(envelope, c.id)
+	envelope = msgp.AppendString(envelope, "sequence")
+	envelope = msgp.AppendUint64(envelope, c.sequence)
+	envelope = msgp.AppendString(envelope, "published_at")
+	envelope = msgp.AppendUint64(envelope, uint64(time.Now().UnixMilli()))
+	envelope = msgp.AppendString(envelope, "topic")
+	envelope = msgp.AppendString(envelope, c.topic)
+	envelope = msgp.AppendString(envelope, "payload")
+	envelope = msgp.AppendBytes(envelope, payload)
+	envelope[0] = 1 // version of the framing
+	binary.BigEndian.PutUint32(envelope[1:], uint32(len(envelope)-5))
+	c.socket.Publish([]byte(c.topic), binary.BigEndian.AppendUint64(nil, c.id), binary.BigEndian.AppendUint64(nil, c.sequence), envelope)
+	c.sequence++
+}
+
+// Stored implements sim.Events.
+func (p *EventPublisher) Stored(rank int, parent uint64, hasParent bool, blocks []sim.Block) {
+	r := p.ranks[rank]
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	link, linked := parent, hasParent
+	for _, block := range blocks {
+		r.held[block.Hash] = heldBlock{parent: link, hasParent: linked, local: block.Local}
+		r.order = append(r.order, block.Hash)
+		link, linked = block.Hash, true
+	}
+	r.compact()
+	r.eventID++
+	payload := msgp.AppendArrayHeader(nil, 1)
+	r.channel.send(r.appendStored(payload, r.eventID, parent, hasParent, blocks))
+}
+
+// compact forgets hashes of removed blocks once they are the greater part.
+func (r *rankPublisher) compact() {
+	if len(r.order) < 1024 || len(r.order) < 2*len(r.held) {
+		return
+	}
+	kept := r.order[:0]
+	seen := make(map[uint64]bool, len(r.held))
+	for i := len(r.order) - 1; i >= 0; i-- { // a block that came back counts by its last arrival
+		hash := r.order[i]
+		if _, ok := r.held[hash]; ok && !seen[hash] {
+			seen[hash] = true
+		} else {
+			r.order[i] = 0
+		}
+	}
+	for _, hash := range r.order {
+		if hash != 0 {
+			kept = append(kept, hash)
+		}
+	}
+	r.order = kept
+}
+
+// Removed implements sim.Events.
+func (p *EventPublisher) Removed(rank int, hashes []uint64) {
+	r := p.ranks[rank]
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, hash := range hashes {
+		delete(r.held, hash)
+	}
+	r.eventID++
+	payload := r.appendHead(msgp.AppendArrayHeader(nil, 1), r.eventID)
+	payload = msgp.AppendMapHeader(payload, 1)
+	payload = msgp.AppendString(payload, "removed")
+	payload = msgp.AppendMapHeader(payload, 1)
+	payload = msgp.AppendString(payload, "block_hashes")
+	payload = msgp.AppendArrayHeader(payload, uint32(len(hashes)))
+	for _, hash := range hashes {
+		payload = msgp.AppendUint64(payload, hash)
+	}
+	r.channel.send(r.appendTail(payload))
+}
+
+// Load implements sim.Events.
+func (p *EventPublisher) Load(rank, usedBlocks int) {
+	r := p.ranks[rank]
+	payload := msgp.AppendMapHeader(nil, 5)
+	payload = msgp.AppendString(payload, "worker_id")
+	payload = msgp.AppendUint64(payload, r.workerID)
+	payload = msgp.AppendString(payload, "dp_rank")
+	payload = msgp.AppendUint32(payload, r.rank)
+	payload = msgp.AppendString(payload, "active_decode_blocks")
+	payload = msgp.AppendNil(payload)
+	payload = msgp.AppendString(payload, "active_prefill_tokens")
+	payload = msgp.AppendNil(payload)
+	payload = msgp.AppendString(payload, "kv_used_blocks")
+	payload = msgp.AppendUint64(payload, uint64(usedBlocks))
+	if p.metrics != nil {
+		p.metrics.send(payload)
+	}
+}
+
+// appendHead begins one router event up to its data.
+func (r *rankPublisher) appendHead(dst []byte, eventID uint64) []byte {
+	dst = msgp.AppendMapHeader(dst, 4)
+	dst = msgp.AppendString(dst, "worker_id")
+	dst = msgp.AppendUint64(dst, r.workerID)
+	dst = msgp.AppendString(dst, "storage_tier")
+	dst = msgp.AppendString(dst, "device")
+	dst = msgp.AppendString(dst, "residency_domain")
+	dst = msgp.AppendString(dst, "worker")
+	dst = msgp.AppendString(dst, "event")
+	dst = msgp.AppendMapHeader(dst, 3)
+	dst = msgp.AppendString(dst, "event_id")
+	dst = msgp.AppendUint64(dst, eventID)
+	return msgp.AppendString(dst, "data")
+}
+
+func (r *rankPublisher) appendTail(dst []byte) []byte {
+	dst = msgp.AppendString(dst, "dp_rank")
+	return msgp.AppendUint32(dst, r.rank)
+}
+
+func (r *rankPublisher) appendStored(dst []byte, eventID, parent uint64, hasParent bool, blocks []sim.Block) []byte {
+	dst = r.appendHead(dst, eventID)
+	dst = msgp.AppendMapHeader(dst, 1)
+	dst = msgp.AppendString(dst, "stored")
+	dst = msgp.AppendMapHeader(dst, 3)
+	dst = msgp.AppendString(dst, "parent_hash")
+	if hasParent {
+		dst = msgp.AppendUint64(dst, parent)
+	} else {
+		dst = msgp.AppendNil(dst)
+	}
+	dst = msgp.AppendString(dst, "start_position")
+	dst = msgp.AppendNil(dst)
+	dst = msgp.AppendString(dst, "blocks")
+	dst = msgp.AppendArrayHeader(dst, uint32(len(blocks)))
+	for _, block := range blocks {
+		dst = msgp.AppendMapHeader(dst, 3)
+		dst = msgp.AppendString(dst, "block_hash")
+		dst = msgp.AppendUint64(dst, block.Hash)
+		dst = msgp.AppendString(dst, "tokens_hash")
+		dst = msgp.AppendUint64(dst, block.Local)
+		dst = msgp.AppendString(dst, "mm_extra_info")
+		dst = msgp.AppendNil(dst)
+	}
+	return r.appendTail(dst)
+}
+
+// recover answers a recovery query with everything that the rank holds: a replay script that works from an empty index. It never
+// offers a range of events, which a subscriber must be able to live without anyway.
+func (r *rankPublisher) recover(_ context.Context, call *tcp.Call) error {
+	r.mu.Lock()
+	var events []byte
+	count := uint32(0)
+	seen := make(map[uint64]bool, len(r.held))
+	for _, hash := range r.order {
+		block, ok := r.held[hash]
+		if !ok || seen[hash] {
+			continue
+		}
+		seen[hash] = true
+		count++
+		events = r.appendStored(events, uint64(count), block.parent, block.hasParent, []sim.Block{{Hash: hash, Local: block.local}})
+	}
+	last := r.eventID
+	r.mu.Unlock()
+	value := msgp.AppendMapHeader(nil, 1)
+	value = msgp.AppendString(value, "TreeDump")
+	value = msgp.AppendMapHeader(value, 3)
+	value = msgp.AppendString(value, "events")
+	value = msgp.AppendArrayHeader(value, count)
+	value = append(value, events...)
+	value = msgp.AppendString(value, "last_event_id")
+	value = msgp.AppendUint64(value, last)
+	value = msgp.AppendString(value, "reset_scope")
+	value = msgp.AppendString(value, "all")
+	if call.Codec == inference.JSON {
+		text, err := wire.AppendJSON(nil, value)
+		if err != nil {
+			return err
+		}
+		value = text
+	}
+	call.EmitValue(value)
+	return call.Flush()
+}
