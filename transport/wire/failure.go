@@ -2,6 +2,7 @@ package wire
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/tinylib/msgp/msgp"
@@ -85,6 +86,7 @@ func readError(node jsontape.Node, causes int) *inference.Error {
 	if failure.Message == "" {
 		failure.Message = node.Get("diagnostic").Text()
 	}
+	readStatus(failure)
 	public := node.Get("public")
 	failure.Public = public.Get("message").Text()
 	if failure.Kind == inference.InvalidArgument && public.Get("type").Text() == "context_length" {
@@ -109,51 +111,130 @@ func errorKind(node jsontape.Node) inference.Kind {
 	return inference.Unknown
 }
 
+// errorForm is how a failure travels: the error type, which both versions read (with a backend's in an object), and the class and
+// reason that 1.6.1 adds.
+type errorForm struct {
+	plain, backend, class, reason string
+}
+
+func formOf(failure *inference.Error) errorForm {
+	if failure.Status != 0 {
+		return statusForm(failure.Status)
+	}
+	switch failure.Kind {
+	case inference.InvalidArgument, inference.PayloadTooLarge, inference.ContextLengthLimit:
+		return errorForm{plain: "InvalidArgument", class: "InvalidRequest", reason: "request.invalid_argument"}
+	case inference.BackendInvalid:
+		return errorForm{backend: "InvalidArgument", class: "InvalidRequest", reason: "backend.invalid_argument"}
+	case inference.BackendUnknown:
+		return errorForm{backend: "Unknown", class: "Internal", reason: "backend.unknown"}
+	case inference.EngineShutdown, inference.StreamIncomplete:
+		return errorForm{backend: string(failure.Kind)}
+	case inference.Cancelled:
+		return errorForm{plain: "Cancelled", class: "Cancelled", reason: "request.cancelled"}
+	case inference.RateLimited:
+		return errorForm{plain: "ResourceExhausted", class: "RateLimited", reason: "request.rate_limited"}
+	case inference.ResourceExhausted:
+		return errorForm{plain: "ResourceExhausted", class: "CapacityExhausted", reason: "capacity.exhausted"}
+	case inference.Unavailable:
+		return errorForm{plain: "Unavailable", class: "Unavailable", reason: "backend.unavailable"}
+	}
+	if _, known := plainKinds[string(failure.Kind)]; known {
+		return errorForm{plain: string(failure.Kind)}
+	}
+	return errorForm{plain: "Unknown"}
+}
+
+// statusForm is the form of a failure for which the worker asserts an HTTP status.
+func statusForm(status int) errorForm {
+	switch {
+	case status == 404:
+		return errorForm{plain: "Unknown", class: "NotFound", reason: "request.not_found"}
+	case status == 429:
+		return errorForm{plain: "ResourceExhausted", class: "RateLimited", reason: "request.rate_limited"}
+	case status == 499:
+		return errorForm{plain: "Cancelled", class: "Cancelled", reason: "request.cancelled"}
+	case status == 503:
+		return errorForm{plain: "Unavailable", class: "Unavailable", reason: "backend.unavailable"}
+	case status == 529:
+		return errorForm{plain: "ResourceExhausted", class: "CapacityExhausted", reason: "capacity.exhausted"}
+	case status >= 400 && status < 500:
+		return errorForm{plain: "InvalidArgument", class: "InvalidRequest", reason: "request.invalid"}
+	}
+	return errorForm{plain: "Unknown", class: "Internal", reason: "runtime.internal"}
+}
+
 // appendErrorObject appends the MessagePack error object that both versions read. Kinds without a name of their own on the
 // wire travel as the error type that leads to the nearest status.
 func appendErrorObject(dst []byte, failure *inference.Error) []byte {
-	plain, backend := string(failure.Kind), ""
-	switch failure.Kind {
-	case inference.EngineShutdown, inference.StreamIncomplete:
-		plain, backend = "", string(failure.Kind)
-	case inference.BackendUnknown:
-		plain, backend = "", "Unknown"
-	case inference.BackendInvalid:
-		plain, backend = "", "InvalidArgument"
-	case inference.PayloadTooLarge, inference.ContextLengthLimit:
-		plain = string(inference.InvalidArgument)
-	case inference.RateLimited:
-		plain = string(inference.ResourceExhausted)
-	default:
-		if _, known := plainKinds[plain]; !known {
-			plain = string(inference.Unknown)
-		}
+	form, text := formOf(failure), failureText(failure)
+	members := uint32(2)
+	if form.class != "" {
+		members += 2
 	}
-	dst = msgp.AppendMapHeader(dst, 2)
+	if failure.Public != "" {
+		members++
+	}
+	dst = msgp.AppendMapHeader(dst, members)
 	dst = msgp.AppendString(dst, "error_type")
-	if backend != "" {
+	if form.backend != "" {
 		dst = msgp.AppendMapHeader(dst, 1)
 		dst = msgp.AppendString(dst, "Backend")
-		dst = msgp.AppendString(dst, backend)
+		dst = msgp.AppendString(dst, form.backend)
 	} else {
-		dst = msgp.AppendString(dst, plain)
+		dst = msgp.AppendString(dst, form.plain)
+	}
+	if form.class != "" {
+		dst = msgp.AppendString(dst, "class")
+		dst = msgp.AppendString(dst, form.class)
+		dst = msgp.AppendString(dst, "reason")
+		dst = msgp.AppendString(dst, form.reason)
 	}
 	dst = msgp.AppendString(dst, "message")
-	return msgp.AppendString(dst, failureText(failure))
+	dst = msgp.AppendString(dst, text)
+	if failure.Public != "" {
+		dst = msgp.AppendString(dst, "public")
+		dst = msgp.AppendMapHeader(dst, 2)
+		dst = msgp.AppendString(dst, "type")
+		dst = msgp.AppendString(dst, "message")
+		dst = msgp.AppendString(dst, "message")
+		dst = msgp.AppendString(dst, failure.Public)
+	}
+	return dst
 }
 
 // failureText is the text that goes to the other side: the one for clients where there is one, since real frontends show it
-// to them.
+// to them. An asserted status travels in it, as an object in JSON.
 func failureText(failure *inference.Error) string {
+	text := string(failure.Kind)
 	switch {
 	case failure.Public != "":
-		return failure.Public
+		text = failure.Public
 	case failure.Message != "":
-		return failure.Message
+		text = failure.Message
 	case failure.Cause != nil:
-		return failure.Cause.Error()
+		text = failure.Cause.Error()
 	}
-	return string(failure.Kind)
+	if failure.Status != 0 {
+		object := append(appendString([]byte(`{"message":`), text), `,"code":`...)
+		return string(append(strconv.AppendInt(object, int64(failure.Status), 10), '}'))
+	}
+	return text
+}
+
+// readStatus takes an asserted status out of the message.
+func readStatus(failure *inference.Error) {
+	if !strings.HasPrefix(failure.Message, "{") {
+		return
+	}
+	document, err := jsontape.Parse([]byte(failure.Message))
+	if err != nil {
+		return
+	}
+	message, code := document.Root().Get("message"), document.Root().Get("code")
+	if status, ok := code.Int(); ok && message.Kind() == jsontape.String && status >= 400 && status < 600 {
+		failure.Message, failure.Status = message.Text(), int(status)
+	}
 }
 
 // AsError returns err as an *inference.Error, wrapped when it is of another type.

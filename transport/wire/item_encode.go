@@ -139,7 +139,7 @@ func appendAnnotated(dst []byte, o *inference.Output) ([]byte, error) {
 // appendEngineOutput writes the ten members that every item of the reference has, then those that are set.
 func appendEngineOutput(dst []byte, o *inference.Output) ([]byte, error) {
 	members := uint32(10)
-	for _, set := range [...]bool{!o.StopReason.IsZero(), o.Usage != nil, !o.DisaggregatedParams.IsZero(), o.EncoderResult != nil,
+	for _, set := range [...]bool{o.Usage != nil, !o.DisaggregatedParams.IsZero(), o.EncoderResult != nil,
 		o.ExtraArgs != nil, o.EngineData != nil, o.RoutingData != nil} {
 		if set {
 			members++
