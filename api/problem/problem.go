@@ -202,7 +202,7 @@ func (m Mapper) fromStatus(e *inference.Error, afterFirst bool) *Problem {
 	case s == http.StatusTooManyRequests:
 		return m.rateLimited()
 	case s == http.StatusUnprocessableEntity, s == http.StatusBadRequest:
-		p := Invalid("", "Invalid request")
+		p := Invalid("", "%s", http.StatusText(s))
 		p.Reason = "backend.invalid_argument"
 		return p
 	case s >= 400 && s < 500:
@@ -214,7 +214,7 @@ func (m Mapper) fromStatus(e *inference.Error, afterFirst bool) *Problem {
 	}
 	var details []byte
 	if !afterFirst {
-		details = fmt.Appendf(nil, `{"backend_status":%d}`, http.StatusBadGateway)
+		details = fmt.Appendf(nil, `{"backend_status":%d}`, e.Status)
 	}
 	return internal("Internal server error", "backend.protocol", details)
 }
