@@ -6,6 +6,7 @@ import (
 
 	"signalbox/api/nvext"
 	"signalbox/inference"
+	"signalbox/internal/jsontape"
 	"signalbox/pipeline"
 )
 
@@ -71,7 +72,27 @@ func appendCompletionUsage(dst []byte, u pipeline.Usage) []byte {
 	}
 	if u.CompletionDetails != nil {
 		dst = append(dst, `,"completion_tokens_details":`...)
-		dst = append(dst, u.CompletionDetails...)
+		dst = appendCompletionDetails(dst, u.CompletionDetails)
+	}
+	return append(dst, '}')
+}
+
+// appendCompletionDetails appends a worker's details with all members that text completions show, those it left out as null.
+func appendCompletionDetails(dst, details []byte) []byte {
+	document, err := jsontape.Parse(details)
+	if err != nil {
+		return append(dst, "null"...)
+	}
+	separator := byte('{')
+	for _, name := range [...]string{"accepted_prediction_tokens", "audio_tokens", "reasoning_tokens", "rejected_prediction_tokens"} {
+		dst = append(dst, separator, '"')
+		dst = append(append(dst, name...), `":`...)
+		if node := document.Root().Get(name); node.Present() {
+			dst = append(dst, node.Raw()...)
+		} else {
+			dst = append(dst, "null"...)
+		}
+		separator = ','
 	}
 	return append(dst, '}')
 }
