@@ -12,9 +12,11 @@ type Placement struct {
 	HasRank bool
 
 	// InputTokens is the prompt length that was routed (ISL), CachedTokens the part of it that the router expects in the
-	// worker's cache, OverlapBlocks the same in weighted blocks.
+	// worker's cache. InputBlocks and OverlapBlocks are the same in KV blocks, the latter weighted by tier; both are 0 in modes
+	// that know no blocks.
 	InputTokens   int
 	CachedTokens  int
+	InputBlocks   int
 	OverlapBlocks float64
 	// QueueDepth is how many requests waited in the pool when this one was placed.
 	QueueDepth int
@@ -140,8 +142,11 @@ func (p *Placement) advance(to progress) {
 // Pin returns where the placement is.
 func (p *Placement) Pin() Pin { return Pin{WorkerID: p.WorkerID, Rank: p.Rank, HasRank: p.HasRank} }
 
-// HitRate returns which part of the prompt's tokens is expected in the worker's cache, 0 to 1.
+// HitRate returns which part of the prompt is expected in the worker's cache, 0 to 1.
 func (p *Placement) HitRate() float64 {
+	if p.InputBlocks > 0 {
+		return min(1, p.OverlapBlocks/float64(p.InputBlocks))
+	}
 	if p.InputTokens < 1 {
 		return 0
 	}

@@ -1,0 +1,163 @@
+package kv
+
+import (
+	"strconv"
+	"time"
+
+	"signalbox/inference"
+	"signalbox/router"
+	"signalbox/router/cost"
+	"signalbox/router/load"
+)
+
+// choose picks a rank for the prompt and books the request there, in one step: of two requests at the same time, the second
+// sees the first one's load.
+func (r *Router) choose(lease *Lease, request *inference.Request, attempt *router.Attempt, how terms, p *prompt, primary int, steps *Steps) error {
+	var start time.Duration
+	if steps != nil {
+		start = r.clock.Now()
+	}
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	snapshot := r.options.Pool.Snapshot()
+	r.alignTo(snapshot)
+	if err := r.eligible(snapshot, request, attempt, &how); err != nil {
+		return err
+	}
+	now := r.clock.Now()
+	r.tracker.Project(&r.view, p.tracked, now)
+	r.fillTable(snapshot, request, how, p, primary)
+	row, reason, err := r.pick(attempt, how)
+	if err != nil {
+		return err
+	}
+	chosen := &r.table.Rows[row]
+	effective := r.weights.Effective(chosen.Overlap)
+	cached := cost.CachedTokens(effective, r.options.BlockSize)
+	if err := r.book(lease, request, how, p, row, min(cached, p.tokens), now); err != nil {
+		return err
+	}
+	lease.InputTokens, lease.InputBlocks = p.tokens, cost.Blocks(p.tokens, r.options.BlockSize)
+	lease.CachedTokens, lease.OverlapBlocks = cached, effective
+	lease.QueryOnly = request.Routing.QueryOnly
+	if attempt.Explain {
+		lease.Decision = r.explain(snapshot, how, p, row, reason)
+	}
+	if steps != nil {
+		steps.Scheduling = r.clock.Now() - start
+		for i := 0; r.options.PrefillPool && i < len(r.table.Rows); i++ {
+			steps.LostBlocks = max(steps.LostBlocks, r.weights.Effective(r.table.Rows[i].Overlap)-effective)
+		}
+	}
+	return nil
+}
+
+// eligible lists the ranks to choose from in r.refs. It completes a pin that names no rank.
+func (r *Router) eligible(snapshot *router.Snapshot, request *inference.Request, attempt *router.Attempt, how *terms) (err error) {
+	conditions := router.Conditions{
+		Allowed: request.Routing.AllowedWorkerIDs, Required: request.Routing.RequiredTaints,
+		Tried: attempt.Tried, LastError: attempt.LastError,
+	}
+	if how.pinned {
+		if err := checkPin(snapshot, &conditions, &how.pin); err != nil {
+			return err
+		}
+		conditions.Pin = &how.pin
+	}
+	r.refs, err = snapshot.AppendEligible(r.refs[:0], &conditions)
+	return err
+}
+
+// fillTable describes the ranks in r.refs to the policy.
+func (r *Router) fillTable(snapshot *router.Snapshot, request *inference.Request, how terms, p *prompt, primary int) {
+	t := &r.table
+	t.Prompt = cost.Prompt{
+		InputTokens: max(1, p.tokens), BlockSize: r.options.BlockSize, TrackPrefill: how.trackPrefill, DecodePool: !r.options.PrefillPool,
+	}
+	t.Request, t.Weights, t.Override, t.Preferred = request, r.weights, request.RouterOverride, -1
+	var preferred []router.WeightedTaint
+	if len(request.Routing.PreferredTaints) > 0 && !how.pinned {
+		preferred = router.AppendPreferred(nil, request.Routing.PreferredTaints)
+	}
+	t.Rows = t.Rows[:0]
+	for i, ref := range r.refs {
+		worker := &snapshot.Workers[ref.Worker]
+		ordinal := r.fleet.ordinal(ref)
+		r.rowOf[ordinal] = int32(i)
+		t.Rows = append(t.Rows, newRow(inference.Rank{WorkerID: worker.ID, DPRank: ref.Rank}, worker, r.view.At(r.fleet.rows[ordinal])))
+		if preferred != nil {
+			t.Rows[i].TaintMultiplier = cost.TaintMultiplier(worker.TaintWeight(preferred))
+		}
+	}
+	for i := range p.held {
+		held := &p.held[i]
+		ordinal, known := r.fleet.ordinals[held.Rank]
+		if !known {
+			continue // left, or not discovered yet
+		}
+		row := int(r.rowOf[ordinal])
+		if row >= len(t.Rows) || t.Rows[row].Rank != held.Rank {
+			continue // not eligible
+		}
+		if overlap := &t.Rows[row].Overlap; i < primary {
+			*overlap = held.Overlap
+		} else {
+			overlap.Device = max(overlap.Device, held.Overlap.Device)
+		}
+	}
+}
+
+// pick returns the winner's row and, when it did not win by the policy, how it did.
+func (r *Router) pick(attempt *router.Attempt, how terms) (row int, reason string, err error) {
+	t := &r.table
+	t.Costs, t.Probabilities = t.Costs[:0], t.Probabilities[:0]
+	if how.pinned {
+		return 0, "pinned", nil
+	}
+	if prefer := attempt.Prefer; prefer != nil {
+		for i := range t.Rows {
+			if rank := t.Rows[i].Rank; rank.WorkerID == prefer.WorkerID && (!prefer.HasRank || rank.DPRank == prefer.Rank) {
+				return i, "preferred", nil
+			}
+		}
+	}
+	row, err = r.options.Policy.Select(t)
+	if err != nil {
+		return 0, "", err
+	}
+	if err := t.Check(row); err != nil {
+		return 0, "", inference.Errorf(inference.Unknown, "%v", err)
+	}
+	return row, "", nil
+}
+
+// book takes the winner for the request. A question books nothing.
+func (r *Router) book(lease *Lease, request *inference.Request, how terms, p *prompt, row, cached int, now time.Duration) error {
+	rank := r.table.Rows[row].Rank
+	pin := router.Pin{WorkerID: rank.WorkerID, Rank: rank.DPRank, HasRank: true}
+	if request.Routing.QueryOnly {
+		lease.Init(pin, nil)
+		return nil
+	}
+	booking := load.Booking{ID: request.ID, Rank: rank, Hashes: p.tracked}
+	if booking.ID == "" {
+		booking.ID = "unnamed-" + strconv.FormatUint(r.anonymous.Add(1), 10)
+	}
+	if how.trackPrefill {
+		booking.PrefillTokens = uint64(p.tokens - cached)
+	}
+	if r.options.Predictor != nil && booking.PrefillTokens > 0 {
+		expected, err := r.options.Predictor.PredictPrefill(p.tokens, cached)
+		booking.Expected, booking.Modelled = expected, err == nil
+	}
+	handle, err := r.tracker.AddProjected(booking, &r.view, now)
+	if err != nil {
+		return inference.Errorf(inference.Unknown, "failed to book scheduler state: %v", err)
+	}
+	lease.booking = booked{router: r, handle: handle, worker: rank.WorkerID, input: p.tokens, blocks: cost.Blocks(p.tokens, r.options.BlockSize), period: r.period.Load()}
+	if expected := request.Routing.ExpectedOutputTokens; expected != nil {
+		lease.booking.expected, lease.booking.hasExpected = int(*expected), true
+	}
+	lease.Init(pin, &lease.booking)
+	return nil
+}

@@ -1,0 +1,197 @@
+package kv
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"signalbox/inference"
+	"signalbox/kvhash"
+	"signalbox/router"
+	"signalbox/router/cost"
+	"signalbox/router/load"
+	"signalbox/router/selection"
+)
+
+// Router is a [router.Router] that places requests by cached prefixes and load.
+type Router struct {
+	options   Options
+	weights   cost.Weights
+	clock     router.Clock
+	plain     kvhash.Hasher
+	recorders []Recorder
+	prompts   prompts
+	closed    atomic.Bool
+	// period counts sweeps: a request that made progress says so once per period.
+	period    atomic.Uint32
+	anonymous atomic.Uint64
+
+	mutex   sync.Mutex // guards everything below: choosing and booking are one step
+	fleet   fleet
+	tracker load.Tracker
+	view    load.View
+	table   selection.Table
+	refs    []router.RankRef
+	rowOf   []int32  // by rank ordinal; checked against the row before it is believed
+	gone    []uint64 // workers that left and that the indexes still know
+	expired uint64
+}
+
+var _ router.Router = (*Router)(nil)
+
+// New returns a router. What cannot work together is an error that names it.
+func New(options Options) (*Router, error) {
+	if err := options.check(); err != nil {
+		return nil, err
+	}
+	plain, err := kvhash.New(kvhash.Scope{BlockSize: options.BlockSize, Eagle: options.Eagle})
+	if err != nil {
+		return nil, err
+	}
+	r := &Router{options: options, weights: options.Config.Weights(), clock: options.Pool.Clock(), plain: plain}
+	r.table.Random = rand.New(options.Random)
+	r.prompts.seeds = rand.New(rand.NewPCG(options.Random.Uint64(), options.Random.Uint64()))
+	if recorder, ok := options.Index.(Recorder); ok {
+		r.recorders = append(r.recorders, recorder)
+	}
+	if options.Predicted != nil {
+		r.recorders = append(r.recorders, options.Predicted)
+	}
+	r.period.Store(1)
+	r.align()
+	options.Pool.Watch(func(*router.Snapshot) { r.align() })
+	return r, nil
+}
+
+// Close refuses further requests.
+func (r *Router) Close() { r.closed.Store(true) }
+
+// Config returns the configuration in force: a prefill pool does not track blocks, whatever it was given.
+func (r *Router) Config() Config { return r.options.Config }
+
+// Run forgets requests whose end was lost, once per expiry period, until ctx ends. It belongs on a goroutine of the caller.
+func (r *Router) Run(ctx context.Context) {
+	for {
+		passed, stop := r.clock.After(r.options.RequestExpiry)
+		select {
+		case <-passed:
+			r.sweep()
+		case <-ctx.Done():
+			stop()
+			return
+		}
+	}
+}
+
+func (r *Router) sweep() {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.period.Add(1)
+	r.expired += uint64(r.tracker.Sweep(r.clock.Now()))
+}
+
+// Place implements [router.Router].
+func (r *Router) Place(ctx context.Context, request *inference.Request, attempt router.Attempt) (*router.Placement, error) {
+	lease := &Lease{}
+	if err := r.PlaceIn(ctx, lease, request, attempt); err != nil {
+		return nil, err
+	}
+	return &lease.Placement, nil
+}
+
+// PlaceIn is [Router.Place] into memory of the caller, for those who embed a lease in what they keep per request anyway. The
+// lease must be zero, and stay where it is until its placement has ended.
+func (r *Router) PlaceIn(ctx context.Context, lease *Lease, request *inference.Request, attempt router.Attempt) error {
+	if err := ctx.Err(); err != nil {
+		return router.Gone(err)
+	}
+	if r.closed.Load() {
+		return router.Closed()
+	}
+	var steps *Steps
+	var start time.Duration
+	if r.options.Observer != nil {
+		steps, start = &lease.steps, r.clock.Now()
+	}
+	how := r.terms(request, &attempt)
+	p := r.prompts.take()
+	defer r.prompts.put(p)
+	if err := r.read(p, request, how.needs, steps); err != nil {
+		return err
+	}
+	primary := r.find(p, how, steps)
+	if err := r.choose(lease, request, &attempt, how, p, primary, steps); err != nil {
+		return err
+	}
+	if how.record {
+		rank := inference.Rank{WorkerID: lease.WorkerID, DPRank: lease.Rank}
+		for _, recorder := range r.recorders {
+			recorder.Record(rank, p.locals, p.sequence)
+		}
+	}
+	if steps != nil {
+		steps.Total = r.clock.Now() - start
+		r.options.Observer.Decided(&lease.Placement, steps)
+	}
+	return nil
+}
+
+// find looks the prompt up. The first primary rows of p.held are what workers hold, the rest is what they are expected to.
+func (r *Router) find(p *prompt, how terms, steps *Steps) (primary int) {
+	if !how.lookup || len(p.locals) == 0 {
+		return 0
+	}
+	var start time.Duration
+	if steps != nil {
+		start = r.clock.Now()
+	}
+	p.held = r.options.Index.Find(p.held, p.locals)
+	primary = len(p.held)
+	if r.options.Predicted != nil {
+		p.held = r.options.Predicted.Find(p.held, p.locals)
+	}
+	if steps != nil {
+		steps.FindMatches = r.clock.Now() - start
+	}
+	return primary
+}
+
+// terms are the conditions under which one request is placed.
+type terms struct {
+	needs
+	trackPrefill bool
+	pinned       bool
+	pin          router.Pin
+}
+
+// terms joins the configuration with what the request and its attempt say.
+func (r *Router) terms(request *inference.Request, attempt *router.Attempt) terms {
+	config := &r.options.Config
+	how := terms{trackPrefill: config.TrackPrefillTokens && !attempt.Untracked}
+	how.track, how.reuse = config.TrackActiveBlocks, config.AssumeKVReuse
+	credit := config.OverlapScoreCredit
+	if override := request.RouterOverride; override != nil {
+		if override.TrackPrefillTokens != nil {
+			how.trackPrefill = *override.TrackPrefillTokens
+		}
+		if override.AssumeKVReuse != nil {
+			how.reuse = *override.AssumeKVReuse
+		}
+		if override.OverlapScoreCredit != nil {
+			credit = *override.OverlapScoreCredit
+		}
+	}
+	// Without credit, and without prompt work that lower tiers could save, a look-up cannot change anything: the decode leg of
+	// a disaggregated request goes by load alone.
+	how.lookup = r.options.Index != nil && (credit > 0 || how.trackPrefill)
+	how.record = len(r.recorders) > 0 && !request.Routing.QueryOnly
+	if attempt.Pin != nil {
+		how.pin, how.pinned = *attempt.Pin, true
+	} else if pin, named := router.Pinned(&request.Routing, attempt.Phase); named {
+		// A rank without a worker means nothing here: ranks of different workers have nothing in common.
+		how.pin, how.pinned = pin, true
+	}
+	return how
+}
