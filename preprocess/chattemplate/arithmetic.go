@@ -101,9 +101,16 @@ func (m *machine) addSafe(a, b Value) (Value, error) {
 	return v, err
 }
 
+// safe returns a string that the escape filter leaves alone.
+func (m *machine) safe(s string) Value {
+	v := String(s)
+	v.safe, v.done = !m.mini(), m.mini()
+	return v
+}
+
 // escape returns v as safe HTML.
 func (m *machine) escape(v Value) (Value, error) {
-	if v.kind == kindString && v.safe {
+	if v.kind == kindString && (v.safe || v.done) {
 		return v, nil
 	}
 	s, err := m.str(v)
@@ -113,7 +120,7 @@ func (m *machine) escape(v Value) (Value, error) {
 	if err := m.allocate(5 * len(s)); err != nil {
 		return v, err
 	}
-	return safeString(escapeHTML(s)), nil
+	return m.safe(escapeHTML(s)), nil
 }
 
 func (m *machine) multiply(a, b Value) (Value, error) {

@@ -12,8 +12,9 @@ type attrOp struct {
 	lacking   Value // the undefined value for dicts without such a key
 }
 
-func newAttrOp(of op, name string) *attrOp {
-	return &attrOp{of: of, name: name, loop: loopAttrs[name], dictHides: isDictAttr(name), lacking: lackOf("dict", name)}
+func (c *compiler) attr(of op, name string) *attrOp {
+	return &attrOp{of: of, name: name, loop: loopAttrs[name], dictHides: isDictAttr(name) && c.template.options.Dialect == Python,
+		lacking: lackOf("dict", name)}
 }
 
 // lackOf is the undefined value for an attribute that a type does not have.
@@ -156,7 +157,7 @@ func (o *textItemOp) eval(m *machine) (Value, error) {
 		if value, ok := v.dict().getString(o.name); ok {
 			return value, nil
 		}
-		if !isDictAttr(o.name) {
+		if !isDictAttr(o.name) || m.mini() {
 			return o.lacking, nil
 		}
 	}

@@ -220,6 +220,10 @@ func (m *machine) order(sign compareOperator, a, b Value, depth int) (order int,
 func (m *machine) contains(container, item Value) (bool, error) {
 	switch container.kind {
 	case kindString:
+		if item.kind != kindString && m.mini() {
+			text, err := m.str(item)
+			return err == nil && strings.Contains(container.str(), text), err
+		}
 		if item.kind != kindString {
 			return false, typeError("'in <string>' requires string as left operand, not %s", item.typeName())
 		}
@@ -262,7 +266,7 @@ func (m *machine) contains(container, item Value) (bool, error) {
 		}
 	}
 	it, err := m.iterate(container)
-	if err != nil {
+	if err != nil || container.kind == kindNone {
 		return false, typeError("argument of type '%s' is not iterable", container.typeName())
 	}
 	for {

@@ -40,7 +40,7 @@ func (c *compiler) expr(e expr, s *scope) (op, error) {
 		return &concatOp{parts}, err
 	case *attrExpr:
 		of, err := c.expr(e.of, s)
-		return newAttrOp(of, e.attr), err
+		return c.attr(of, e.attr), err
 	case *itemExpr:
 		return c.item(e, s)
 	case *sliceExpr:
@@ -314,7 +314,7 @@ func (c *compiler) call(e *callExpr, s *scope, withCaller bool) (op, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &methodOp{line: int(e.at), of: of, attr: newAttrOp(of, a.attr), args: args, onText: textMethods[a.attr], onDict: dictMethods[a.attr]}, nil
+		return &methodOp{line: int(e.at), of: of, attr: c.attr(of, a.attr), args: args, onText: textMethods[a.attr], onDict: dictMethods[a.attr]}, nil
 	}
 	callee, err := c.expr(e.callee, s)
 	return &callOp{line: int(e.at), callee: callee, args: args}, err
@@ -358,7 +358,7 @@ func (c *compiler) test(e *testExpr, s *scope) (op, error) {
 		return nil, err
 	}
 	noArgs := len(args.positional) == 0 && len(args.names) == 0 && args.star == nil && args.doubleStar == nil
-	if simple, ok := simpleTests[e.name]; ok && noArgs {
+	if simple := c.template.simpleTest(e.name); simple != nil && noArgs {
 		return &simpleTestOp{of, simple}, nil
 	}
 	f := tests[e.name]

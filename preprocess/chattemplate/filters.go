@@ -123,7 +123,7 @@ func (m *machine) length(v Value) (int, error) {
 	case kindMissing, kindUndefined:
 		return 0, nil
 	case kindNone:
-		if m.template.options.LenientLength {
+		if m.mini() {
 			return 0, nil
 		}
 	}
@@ -231,7 +231,11 @@ func filterIndent(m *machine, v Value, args arguments) (Value, error) {
 		}
 		indent = strings.Repeat(" ", max(width, 0))
 	}
-	rows := lines(v.str()+"\n", false)
+	text := v.str()
+	if m.mini() { // one line break at the end is lost
+		text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
+	}
+	rows := lines(text+"\n", false)
 	if err := m.allocate(int(v.num) + len(rows)*(valueBytes+len(indent))); err != nil {
 		return v, err
 	}
@@ -310,7 +314,7 @@ func filterSafe(m *machine, v Value, args arguments) (Value, error) {
 		return v, err
 	}
 	s, err := m.str(v)
-	return safeString(s), err
+	return m.safe(s), err
 }
 
 func filterXMLAttr(m *machine, v Value, args arguments) (Value, error) {

@@ -57,6 +57,10 @@ func (m *machine) iterate(v Value) (*iterator, error) {
 		return (*iterator)(v.ref), nil
 	case kindMissing, kindUndefined:
 		return &iterator{typeName: "generator"}, nil
+	case kindNone:
+		if m.mini() {
+			return &iterator{typeName: "generator"}, nil
+		}
 	case kindLoop:
 		l := (*loopContext)(v.ref)
 		return generator(func(m *machine) (Value, bool, error) {

@@ -31,6 +31,10 @@ func (m *machine) appendStr(v Value) error {
 		return nil
 	case kindMissing, kindUndefined:
 		return nil
+	case kindList, kindTuple, kindDict, kindIterator, kindView, kindRange:
+		if m.mini() {
+			return m.appendDebug(v, 0)
+		}
 	}
 	return m.appendRepr(v, 0)
 }

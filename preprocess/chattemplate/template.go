@@ -14,8 +14,8 @@ type Options struct {
 	// Filters are additional filters, or other definitions of existing ones. They get the value, and the call's positional
 	// arguments; what they return must not change afterwards.
 	Filters map[string]func(value Value, args []Value) (Value, error)
-	// LenientLength makes the length of none and undefined 0, which Python answers with a TypeError for none.
-	LenientLength bool
+	// Dialect is whose idea of Jinja is followed; the zero Dialect is Python's.
+	Dialect Dialect
 }
 
 // Template is a compiled chat template. It may be used by any number of goroutines at once.

@@ -18,7 +18,7 @@ var simpleTests = map[string]func(Value) bool{
 	"sequence":  isSequence,
 	"iterable":  isIterable,
 	"callable":  isCallable,
-	"escaped":   func(v Value) bool { return v.kind == kindString && v.safe },
+	"escaped":   func(v Value) bool { return v.kind == kindString && (v.safe || v.done) },
 }
 
 func isSequence(v Value) bool {

@@ -16,6 +16,7 @@ type jsonStyle struct {
 	indent    string
 	item, key string // separators
 	sortKeys  bool
+	lenient   bool // undefined values and iterators are accepted
 }
 
 var tojsonParams = params{fn: "tojson", names: []string{"ensure_ascii", "indent", "separators", "sort_keys"}}
@@ -23,6 +24,9 @@ var tojsonParams = params{fn: "tojson", names: []string{"ensure_ascii", "indent"
 // filterToJSON is json.dumps with ensure_ascii off, as transformers defines the filter.
 func filterToJSON(m *machine, v Value, args arguments) (Value, error) {
 	style := jsonStyle{item: ", ", key: ": "}
+	if m.mini() {
+		return m.miniJSON(v, args, &style)
+	}
 	if len(args.positional)+len(args.names) > 0 {
 		var given [4]Value
 		if err := tojsonParams.bind(args, given[:]); err != nil {
@@ -37,6 +41,25 @@ func filterToJSON(m *machine, v Value, args arguments) (Value, error) {
 		return v, err
 	}
 	return m.capture(start)
+}
+
+// miniJSON is MiniJinja's tojson.
+func (m *machine) miniJSON(v Value, args arguments, style *jsonStyle) (Value, error) {
+	style.lenient = true
+	for i, name := range args.names {
+		if name == "indent" {
+			if err := style.set(m, [4]Value{1: args.named[i]}); err != nil {
+				return v, err
+			}
+		}
+	}
+	start := len(m.out)
+	if err := m.appendJSON(v, style, 0); err != nil {
+		return v, err
+	}
+	text, err := m.capture(start)
+	text.done = true
+	return text, err
 }
 
 func (s *jsonStyle) set(m *machine, given [4]Value) error {
@@ -103,9 +126,28 @@ func (m *machine) appendJSON(v Value, s *jsonStyle, depth int) error {
 	case kindDict:
 		return m.appendJSONDict(v.dict(), s, depth)
 	default:
+		if s.lenient {
+			return m.appendLenientJSON(v, s, depth)
+		}
 		return typeError("Object of type %s is not JSON serializable", v.typeName())
 	}
 	return nil
+}
+
+// appendLenientJSON writes what Python's json refuses.
+func (m *machine) appendLenientJSON(v Value, s *jsonStyle, depth int) error {
+	switch v.kind {
+	case kindMissing, kindUndefined:
+		m.out = append(m.out, "null"...)
+		return nil
+	case kindIterator, kindView, kindRange:
+		items, err := m.list(v)
+		if err != nil {
+			return err
+		}
+		return m.appendJSONList(items, s, depth)
+	}
+	return typeError("Object of type %s is not JSON serializable", v.typeName())
 }
 
 func (m *machine) newline(s *jsonStyle, depth int) error {

@@ -55,6 +55,7 @@ const (
 type Value struct {
 	kind kind
 	safe bool // a string that counts as safe HTML, Python's Markup
+	done bool // a string that MiniJinja's escape filter leaves as it is, without Markup's habit of escaping what is added
 	num  int64
 	ref  unsafe.Pointer
 }
@@ -113,16 +114,10 @@ func BigInt(i *big.Int) Value {
 	return Value{kind: kindInt, ref: unsafe.Pointer(i)}
 }
 
-func safeString(s string) Value {
-	v := String(s)
-	v.safe = true
-	return v
-}
-
 // likeString returns the string s, safe if v is.
 func likeString(v Value, s string) Value {
 	r := String(s)
-	r.safe = v.safe
+	r.safe, r.done = v.safe, v.done
 	return r
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // setArguments adds the request's template arguments, which override everything, after the thinking switches are made to agree.
-func (f *Formatter) setArguments(variables *chattemplate.Dict, request Request) error {
+func (f *Formatter) setArguments(variables *chattemplate.Dict, chosen *form, request Request) error {
 	arguments := chattemplate.None
 	if len(request.Arguments) > 0 {
 		var err error
@@ -37,6 +37,9 @@ func (f *Formatter) setArguments(variables *chattemplate.Dict, request Request) 
 	if known {
 		variables.Set("thinking", chattemplate.Bool(thinking))
 		variables.Set("enable_thinking", chattemplate.Bool(thinking))
+		if mode, _ := arguments.Get("thinking_mode"); chosen.thinkingMode && !strings.EqualFold(mode.Str(), "adaptive") {
+			variables.Set("thinking_mode", chattemplate.String(map[bool]string{true: "enabled", false: "disabled"}[thinking]))
+		}
 	}
 	return nil
 }

@@ -41,6 +41,8 @@ type Files struct {
 
 // Options steer a Formatter.
 type Options struct {
+	// Limits bound what one prompt may cost; zero fields are the template engine's defaults.
+	Limits chattemplate.Limits
 	// Now is the clock of templates that print the date; nil means time.Now.
 	Now func() time.Time
 	// ParseArguments says that past tool calls enter the template as objects, whatever the template seems to want.
@@ -52,6 +54,7 @@ type Options struct {
 // Formatter renders conversations for one model. It is safe for concurrent use.
 type Formatter struct {
 	byName  map[string]*form // "default", "tool_use"
+	content contentUse
 	tokens  map[string]chattemplate.Value
 	options Options
 }
@@ -94,14 +97,7 @@ func Load(files Files, options Options) (*Formatter, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, source := range sources {
-		compiled, err := f.compile(source)
-		if err != nil {
-			return nil, fmt.Errorf("chat template %q: %w", name, err)
-		}
-		f.byName[name] = compiled
-	}
-	return f, nil
+	return f, f.setTemplates(sources)
 }
 
 // New returns a formatter for one template given as text, for tests and tools.
@@ -110,12 +106,45 @@ func New(source string, tokens map[string]string, options Options) (*Formatter, 
 	for name, token := range tokens {
 		f.tokens[name] = chattemplate.String(token)
 	}
-	compiled, err := f.compile(source)
-	if err != nil {
-		return nil, err
+	return f, f.setTemplates(map[string]string{"default": source, "tool_use": source})
+}
+
+// setTemplates compiles the templates and finds out what they want. Templates of the same source are compiled once.
+func (f *Formatter) setTemplates(sources map[string]string) error {
+	compiled := make(map[string]*chattemplate.Template)
+	for name, source := range sources {
+		template := compiled[source]
+		if template == nil {
+			var err error
+			if template, err = f.compile(source); err != nil {
+				return fmt.Errorf("chat template %q: %w", name, err)
+			}
+			compiled[source] = template
+		}
+		tools := "null"
+		if name == "tool_use" {
+			tools = probeTool
+		}
+		f.byName[name] = f.examine(template, tools)
+		if name == "default" {
+			f.content = f.examineContent(template)
+		}
 	}
-	f.byName["default"], f.byName["tool_use"] = compiled, compiled
-	return f, nil
+	return nil
+}
+
+// setTokens gives a template the model's special tokens; one that the model lacks is none.
+func (f *Formatter) setTokens(variables *chattemplate.Dict) {
+	for _, name := range [...]string{"bos_token", "eos_token", "unk_token"} {
+		variables.Set(name, f.token(name))
+	}
+}
+
+func (f *Formatter) token(name string) chattemplate.Value {
+	if token, ok := f.tokens[name]; ok {
+		return token
+	}
+	return chattemplate.None
 }
 
 // tokenText reads a special token: a string, or an object with content.
@@ -213,13 +242,9 @@ func (f *Formatter) Render(request Request) (string, error) {
 	variables := chattemplate.NewDict(12)
 	variables.Set("messages", normalised)
 	variables.Set("tools", normaliseTools(tools))
-	for _, token := range []string{"bos_token", "eos_token", "unk_token"} {
-		if value, ok := f.tokens[token]; ok {
-			variables.Set(token, value)
-		}
-	}
+	f.setTokens(variables)
 	variables.Set("add_generation_prompt", chattemplate.Bool(!request.NoGenerationPrompt && !request.ContinueFinalMessage))
-	if err := f.setArguments(variables, request); err != nil {
+	if err := f.setArguments(variables, chosen, request); err != nil {
 		return "", err
 	}
 	text, err := chosen.template.Render(variables.Value())

@@ -1,7 +1,6 @@
 package prompt
 
 import (
-	"fmt"
 	"strings"
 
 	"signalbox/preprocess/chattemplate"
@@ -11,7 +10,10 @@ import (
 func (f *Formatter) normalise(chosen *form, messages chattemplate.Value) (chattemplate.Value, error) {
 	list := make([]chattemplate.Value, 0, messages.Len())
 	for _, message := range messages.Items() {
-		list = append(list, f.normaliseMessage(chosen, message))
+		if err := checkMessage(message); err != nil {
+			return messages, err
+		}
+		list = append(list, withoutNulls(message))
 	}
 	if chosen.oneSystem {
 		list = mergeSystem(list)
@@ -19,265 +21,136 @@ func (f *Formatter) normalise(chosen *form, messages chattemplate.Value) (chatte
 	if chosen.alternating {
 		list = mergeUsers(list)
 	}
+	for i, message := range list {
+		list[i] = f.normaliseMessage(chosen, message)
+	}
 	return chattemplate.List(list), nil
 }
 
-func (f *Formatter) normaliseMessage(chosen *form, message chattemplate.Value) chattemplate.Value {
-	out := chattemplate.NewDict(message.Len() + 1)
-	_, hasCalls := message.Get("tool_calls")
-	reasoning, hasReasoning := message.Get("reasoning_content")
-	if !hasReasoning {
-		reasoning, hasReasoning = message.Get("reasoning")
-		hasReasoning = hasReasoning && chosen.reasoning == reasoningUnread
+// checkMessage refuses what no template can show.
+func checkMessage(message chattemplate.Value) error {
+	if partial, _ := message.Get("partial"); partial.IsTrue() {
+		return &Refusal{Param: "messages", Message: "messages: partial: true is not supported by this model's chat template; use continue_final_message"}
 	}
-	inline := ""
-	if hasReasoning && chosen.reasoning == reasoningUnread {
-		inline = thinkBlocks(reasoning)
+	if tools, ok := message.Get("tools"); ok && tools.Kind() != chattemplate.KindNone && !(tools.Kind() == chattemplate.KindList && tools.Len() == 0) {
+		return &Refusal{Param: "messages", Message: "messages: tools of a single message are not supported by this model's chat template; give them with the request"}
 	}
-	contentSeen := false
-	for _, entry := range message.Entries() {
-		key := entry.Key.Str()
-		value := entry.Value
-		switch key {
-		case "content":
-			contentSeen = true
-			if value.Kind() == chattemplate.KindNone {
-				if !hasCalls && inline == "" {
-					continue // an absent content is what templates expect where there is none
-				}
-				value = chattemplate.String("")
-			}
-			value = prependText(chosen.content(value), inline)
-		case "tool_calls":
-			if value.Kind() == chattemplate.KindNone {
-				continue
-			}
-			value = f.normaliseCalls(chosen, value)
-		case "function_call":
-			value = parseArguments(value)
-		case "reasoning_content":
-			if chosen.reasoning == reasoningUnread {
-				continue
-			}
-			if value.Kind() == chattemplate.KindList && chosen.reasoning == reasoningString {
-				value = chattemplate.String(joinSegments(value, "\n"))
-			}
+	return nil
+}
+
+// withoutNulls leaves out members that are null. Templates ask whether a member is there, and print "None" for one that is.
+func withoutNulls(message chattemplate.Value) chattemplate.Value {
+	entries := message.Entries()
+	nulls := 0
+	for i := range entries {
+		if entries[i].Value.Kind() == chattemplate.KindNone {
+			nulls++
 		}
-		out.Set(key, value)
 	}
-	if !contentSeen && (hasCalls || inline != "") {
-		// Templates ask whether words are in the content: an empty text answers, an absent one fails.
-		out.Set("content", prependText(chattemplate.String(""), inline))
+	if nulls == 0 {
+		return message
+	}
+	out := chattemplate.NewDict(len(entries) - nulls)
+	for _, entry := range entries {
+		if entry.Value.Kind() != chattemplate.KindNone {
+			out.Set(entry.Key.Str(), entry.Value)
+		}
 	}
 	return out.Value()
 }
 
-func thinkBlocks(reasoning chattemplate.Value) string {
-	if reasoning.Kind() == chattemplate.KindString {
-		if reasoning.Str() == "" {
-			return ""
+// normaliseMessage brings one message into the template's form. A message that has it already is not copied.
+func (f *Formatter) normaliseMessage(chosen *form, message chattemplate.Value) chattemplate.Value {
+	content, hasContent := message.Get("content")
+	if changed := f.content.normalise(content); changed.Kind() != content.Kind() || changed.Kind() == chattemplate.KindList {
+		message = with(message, "content", changed)
+		content = changed
+	}
+	if calls, ok := message.Get("tool_calls"); ok && (!chosen.stringArguments || f.options.ParseArguments) {
+		message = with(message, "tool_calls", parseCalls(calls))
+	}
+	if call, ok := message.Get("function_call"); ok {
+		message = with(message, "function_call", parseArguments(call))
+	}
+	reasoning, ok := message.Get("reasoning_content")
+	if !ok || role(message) != "assistant" {
+		return message
+	}
+	switch chosen.reasoning {
+	case reasoningUnread:
+		thoughts := thinkBlocks(reasoning)
+		if thoughts == "" || hasContent && content.Kind() != chattemplate.KindString && content.Kind() != chattemplate.KindList {
+			return message
 		}
-		return "<think>" + reasoning.Str() + "</think>"
+		return without(with(message, "content", prependText(content, thoughts)), "reasoning_content")
+	case reasoningString:
+		if reasoning.Kind() == chattemplate.KindList {
+			return with(message, "reasoning_content", chattemplate.String(joinSegments(reasoning)))
+		}
+	}
+	return message
+}
+
+// thinkBlocks is a past turn's reasoning as models write it: in a block of its own for each segment.
+func thinkBlocks(reasoning chattemplate.Value) string {
+	segments := reasoning.Items()
+	if reasoning.Kind() == chattemplate.KindString {
+		segments = []chattemplate.Value{reasoning}
 	}
 	var b strings.Builder
-	for _, segment := range reasoning.Items() {
-		if text := segmentText(segment); text != "" {
-			b.WriteString("<think>" + text + "</think>")
+	for _, segment := range segments {
+		if segment.Str() != "" {
+			b.WriteString("<think>" + segment.Str() + "</think>")
 		}
 	}
 	return b.String()
 }
 
-func joinSegments(segments chattemplate.Value, separator string) string {
+// joinSegments is reasoning in one piece, for templates that read only strings.
+func joinSegments(segments chattemplate.Value) string {
 	var texts []string
 	for _, segment := range segments.Items() {
-		if text := segmentText(segment); text != "" {
-			texts = append(texts, text)
+		if segment.Str() != "" {
+			texts = append(texts, segment.Str())
 		}
 	}
-	return strings.Join(texts, separator)
+	return strings.Join(texts, "\n")
 }
 
-func segmentText(segment chattemplate.Value) string {
-	if text, ok := segment.Get("text"); ok {
-		return text.Str()
-	}
-	return segment.Str()
-}
-
-// prependText puts text before a message's content.
+// prependText puts text before a message's content, which may be absent.
 func prependText(content chattemplate.Value, text string) chattemplate.Value {
-	if text == "" {
-		return content
+	if content.Kind() == chattemplate.KindList {
+		return chattemplate.List(append([]chattemplate.Value{textPart(text)}, content.Items()...))
 	}
-	if content.Kind() == chattemplate.KindString {
-		return chattemplate.String(text + content.Str())
-	}
-	return chattemplate.List(append([]chattemplate.Value{textPart(text)}, content.Items()...))
+	return chattemplate.String(text + content.Str())
 }
 
-func textPart(text string) chattemplate.Value {
-	part := chattemplate.NewDict(2)
-	part.Set("type", chattemplate.String("text"))
-	part.Set("text", chattemplate.String(text))
-	return part.Value()
-}
-
-// content brings a message's content into the template's form: text alone becomes one string, or one part for templates that
-// read only parts.
-func (t *form) content(value chattemplate.Value) chattemplate.Value {
-	switch value.Kind() {
-	case chattemplate.KindString:
-		if t.partsOnly {
-			return chattemplate.List([]chattemplate.Value{textPart(value.Str())})
-		}
-		return value
-	case chattemplate.KindList:
-	default:
-		return value
-	}
-	parts := value.Items()
-	if len(parts) == 0 {
-		return value
-	}
-	var texts []string
-	onlyText := true
-	media := 0
-	converted := make([]chattemplate.Value, 0, len(parts))
-	for _, part := range parts {
-		kind, _ := part.Get("type")
-		text, hasText := part.Get("text")
-		switch word := kind.Str(); {
-		case word == "text" && hasText:
-			texts = append(texts, text.Str())
-			converted = append(converted, part)
-		case strings.HasSuffix(word, "_url"):
-			onlyText = false
-			media++
-			texts = append(texts, t.mediaMark(media))
-			marker := chattemplate.NewDict(1)
-			marker.Set("type", chattemplate.String(strings.TrimSuffix(word, "_url")))
-			converted = append(converted, marker.Value())
-		default:
-			onlyText = false
-			converted = append(converted, part)
-		}
-	}
-	switch {
-	case onlyText && t.partsOnly:
-		return value
-	case onlyText:
-		return chattemplate.String(strings.Join(texts, "\n"))
-	case t.media != mediaParts:
-		return chattemplate.String(strings.Join(keepNonEmpty(texts), t.mediaJoin()))
-	}
-	return chattemplate.List(converted)
-}
-
-func keepNonEmpty(texts []string) []string {
-	kept := texts[:0]
-	for _, text := range texts {
-		if text != "" {
-			kept = append(kept, text)
-		}
-	}
-	return kept
-}
-
-func (f *Formatter) normaliseCalls(chosen *form, calls chattemplate.Value) chattemplate.Value {
-	if chosen.stringArguments && !f.options.ParseArguments {
+// parseCalls parses the arguments of past tool calls.
+func parseCalls(calls chattemplate.Value) chattemplate.Value {
+	if calls.Kind() != chattemplate.KindList {
 		return calls
 	}
 	list := make([]chattemplate.Value, 0, calls.Len())
 	for _, call := range calls.Items() {
-		out := chattemplate.NewDict(call.Len())
-		for _, entry := range call.Entries() {
-			if entry.Key.Str() == "function" {
-				out.Set("function", parseArguments(entry.Value))
-				continue
-			}
-			out.Set(entry.Key.Str(), entry.Value)
+		if function, ok := call.Get("function"); ok {
+			call = with(call, "function", parseArguments(function))
 		}
-		list = append(list, out.Value())
+		list = append(list, call)
 	}
 	return chattemplate.List(list)
 }
 
 // parseArguments turns a call's arguments, a JSON text, into what the text says. Text that is no JSON stays.
 func parseArguments(function chattemplate.Value) chattemplate.Value {
-	out := chattemplate.NewDict(function.Len())
-	for _, entry := range function.Entries() {
-		value := entry.Value
-		if entry.Key.Str() == "arguments" && value.Kind() == chattemplate.KindString {
-			if parsed, err := chattemplate.ParseJSONString(value.Str()); err == nil {
-				value = parsed
-			}
-		}
-		out.Set(entry.Key.Str(), value)
+	arguments, ok := function.Get("arguments")
+	if !ok || arguments.Kind() != chattemplate.KindString {
+		return function
 	}
-	return out.Value()
-}
-
-// normaliseTools fills in what many templates read without asking: a description, and the parameters' type and properties.
-func normaliseTools(tools chattemplate.Value) chattemplate.Value {
-	if tools.Kind() != chattemplate.KindList {
-		return tools
+	parsed, err := chattemplate.ParseJSONString(arguments.Str())
+	if err != nil {
+		return function
 	}
-	list := make([]chattemplate.Value, 0, tools.Len())
-	for _, tool := range tools.Items() {
-		out := chattemplate.NewDict(tool.Len())
-		for _, entry := range tool.Entries() {
-			value := entry.Value
-			if entry.Key.Str() == "function" {
-				value = normaliseFunction(value)
-			}
-			out.Set(entry.Key.Str(), value)
-		}
-		list = append(list, out.Value())
-	}
-	return chattemplate.List(list)
-}
-
-func normaliseFunction(function chattemplate.Value) chattemplate.Value {
-	out := chattemplate.NewDict(function.Len() + 1)
-	for _, entry := range function.Entries() {
-		value := entry.Value
-		switch entry.Key.Str() {
-		case "description":
-			if value.Kind() != chattemplate.KindString {
-				value = chattemplate.String("")
-			}
-		case "parameters":
-			value = normaliseParameters(value)
-		}
-		out.Set(entry.Key.Str(), value)
-	}
-	if _, ok := function.Get("description"); !ok {
-		out.Set("description", chattemplate.String(""))
-	}
-	return out.Value()
-}
-
-func normaliseParameters(parameters chattemplate.Value) chattemplate.Value {
-	if parameters.Kind() != chattemplate.KindDict {
-		return parameters
-	}
-	_, hasType := parameters.Get("type")
-	_, hasProperties := parameters.Get("properties")
-	if hasType && hasProperties {
-		return parameters
-	}
-	out := chattemplate.NewDict(parameters.Len() + 2)
-	for _, entry := range parameters.Entries() {
-		out.Set(entry.Key.Str(), entry.Value)
-	}
-	if !hasType {
-		out.Set("type", chattemplate.String("object"))
-	}
-	if !hasProperties {
-		out.Set("properties", chattemplate.NewDict(0).Value())
-	}
-	return out.Value()
+	return with(function, "arguments", parsed)
 }
 
 func role(message chattemplate.Value) string {
@@ -285,41 +158,46 @@ func role(message chattemplate.Value) string {
 	return value.Str()
 }
 
-// with returns the message with a role and a content.
-func with(message chattemplate.Value, role string, content chattemplate.Value) chattemplate.Value {
-	out := chattemplate.NewDict(message.Len())
-	for _, entry := range message.Entries() {
-		switch entry.Key.Str() {
-		case "role":
-			out.Set("role", chattemplate.String(role))
-		case "content":
-			out.Set("content", content)
-		default:
+// with returns a dict in which a key has another value; it is added at the end if it is not there.
+func with(dict chattemplate.Value, key string, value chattemplate.Value) chattemplate.Value {
+	if dict.Kind() != chattemplate.KindDict {
+		return dict
+	}
+	out := chattemplate.NewDict(dict.Len() + 1)
+	for _, entry := range dict.Entries() {
+		out.Set(entry.Key.Str(), entry.Value)
+	}
+	out.Set(key, value)
+	return out.Value()
+}
+
+// without returns a dict that lacks a key.
+func without(dict chattemplate.Value, key string) chattemplate.Value {
+	out := chattemplate.NewDict(dict.Len())
+	for _, entry := range dict.Entries() {
+		if entry.Key.Str() != key {
 			out.Set(entry.Key.Str(), entry.Value)
 		}
 	}
 	return out.Value()
 }
 
-// mergeSystem makes one system turn of the leading ones and user turns of later ones, for templates that refuse them.
+// mergeSystem makes one system turn of the leading ones and user turns of later ones, for templates that refuse them. A later
+// turn stays in its place: moved to the front it would change the prefix of all that was cached.
 func mergeSystem(list []chattemplate.Value) []chattemplate.Value {
 	leading := 0
 	for leading < len(list) && role(list[leading]) == "system" {
 		leading++
 	}
-	out := list
-	if leading > 1 {
-		merged := list[0]
-		for _, message := range list[1:leading] {
-			merged = mergeContents(merged, message)
-		}
-		out = append([]chattemplate.Value{merged}, list[leading:]...)
-		leading = 1
-	}
-	for i := leading; i < len(out); i++ {
-		if role(out[i]) == "system" {
-			content, _ := out[i].Get("content")
-			out[i] = with(out[i], "user", content)
+	out := make([]chattemplate.Value, 0, len(list))
+	for i, message := range list {
+		switch {
+		case i > 0 && i < leading:
+			out[0] = mergeContents(out[0], message)
+		case i >= leading && role(message) == "system":
+			out = append(out, with(message, "role", chattemplate.String("user")))
+		default:
+			out = append(out, message)
 		}
 	}
 	return out
@@ -327,7 +205,7 @@ func mergeSystem(list []chattemplate.Value) []chattemplate.Value {
 
 // mergeUsers makes one user turn of neighbouring ones, for templates that demand alternation.
 func mergeUsers(list []chattemplate.Value) []chattemplate.Value {
-	var out []chattemplate.Value
+	out := make([]chattemplate.Value, 0, len(list))
 	for _, message := range list {
 		if last := len(out) - 1; last >= 0 && role(message) == "user" && role(out[last]) == "user" {
 			out[last] = mergeContents(out[last], message)
@@ -338,21 +216,32 @@ func mergeUsers(list []chattemplate.Value) []chattemplate.Value {
 	return out
 }
 
+// mergeContents adds the second message's content to the first, with a blank line between texts. Parts stay parts.
 func mergeContents(first, second chattemplate.Value) chattemplate.Value {
-	a, _ := first.Get("content")
-	b, _ := second.Get("content")
-	if a.Kind() == chattemplate.KindString && b.Kind() == chattemplate.KindString {
-		return with(first, role(first), chattemplate.String(a.Str()+"\n\n"+b.Str()))
+	a, hasA := first.Get("content")
+	b, hasB := second.Get("content")
+	switch {
+	case !hasB:
+		return first
+	case !hasA:
+		return with(first, "content", b)
+	case a.Kind() == chattemplate.KindString && b.Kind() == chattemplate.KindString:
+		separator := "\n\n"
+		if a.Str() == "" || b.Str() == "" {
+			separator = ""
+		}
+		return with(first, "content", chattemplate.String(a.Str()+separator+b.Str()))
 	}
 	parts := append(append([]chattemplate.Value(nil), asParts(a)...), asParts(b)...)
-	return with(first, role(first), chattemplate.List(parts))
+	return with(first, "content", chattemplate.List(parts))
 }
 
 func asParts(content chattemplate.Value) []chattemplate.Value {
-	if content.Kind() == chattemplate.KindString {
-		return []chattemplate.Value{textPart(content.Str())}
+	if content.Kind() != chattemplate.KindString {
+		return content.Items()
 	}
-	return content.Items()
+	if content.Str() == "" {
+		return nil
+	}
+	return []chattemplate.Value{textPart(content.Str())}
 }
-
-func imageMark(number int) string { return fmt.Sprintf("<|image_%d|>", number) }
