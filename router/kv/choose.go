@@ -21,7 +21,7 @@ func (r *Router) choose(lease *Lease, request *inference.Request, attempt *route
 	defer r.mutex.Unlock()
 	snapshot := r.options.Pool.Snapshot()
 	r.alignTo(snapshot)
-	if err := r.eligible(snapshot, request, attempt, &how); err != nil {
+	if err := r.eligible(snapshot, request, attempt, how); err != nil {
 		return err
 	}
 	now := r.clock.Now()
@@ -52,17 +52,18 @@ func (r *Router) choose(lease *Lease, request *inference.Request, attempt *route
 	return nil
 }
 
-// eligible lists the ranks to choose from in r.refs. It completes a pin that names no rank.
-func (r *Router) eligible(snapshot *router.Snapshot, request *inference.Request, attempt *router.Attempt, how *terms) (err error) {
+// eligible lists the ranks to choose from in r.refs; a pinned request has one.
+func (r *Router) eligible(snapshot *router.Snapshot, request *inference.Request, attempt *router.Attempt, how terms) (err error) {
 	conditions := router.Conditions{
 		Allowed: request.Routing.AllowedWorkerIDs, Required: request.Routing.RequiredTaints,
 		Tried: attempt.Tried, LastError: attempt.LastError,
 	}
 	if how.pinned {
-		if err := checkPin(snapshot, &conditions, &how.pin); err != nil {
+		r.pin = how.pin // a pointer to how would put it on the heap
+		if err := checkPin(snapshot, &conditions, &r.pin); err != nil {
 			return err
 		}
-		conditions.Pin = &how.pin
+		conditions.Pin = &r.pin
 	}
 	r.refs, err = snapshot.AppendEligible(r.refs[:0], &conditions)
 	return err

@@ -34,6 +34,7 @@ type Router struct {
 	view    load.View
 	table   selection.Table
 	refs    []router.RankRef
+	pin     router.Pin
 	rowOf   []int32  // by rank ordinal; checked against the row before it is believed
 	gone    []uint64 // workers that left and that the indexes still know
 	expired uint64
