@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -43,7 +44,8 @@ func (l *FileLoader) Load(ctx context.Context, c *card.Card) (*pipeline.Model, e
 	m := &pipeline.Model{Name: c.DisplayName, Checksum: c.Checksum(), EOSTokenIDs: eos, ContextLength: int(c.EffectiveContextLength()),
 		Tokenizer: modelTokenizer{tokenizer}, ToolParser: c.Runtime.ToolCallParser != nil}
 	formatter, err := prompt.Load(prompt.Files{Template: files.ChatTemplate, TokenizerConfig: files.PromptFormatter},
-		prompt.Options{ParseArguments: c.Runtime.ToolCallArguments == "json_object"})
+		prompt.Options{ParseArguments: c.Runtime.ToolCallArguments == "json_object", DefaultThinking: defaultThinking(c),
+			Family: prompt.FamilyOf(deref(c.Runtime.ToolCallParser), deref(c.Runtime.ReasoningParser))})
 	switch {
 	case err == nil:
 		m.Renderer = &renderer{formatter: formatter, excludeTools: l.ExcludeToolsWhenNone && c.Runtime.ExcludeTools}
@@ -58,6 +60,23 @@ func (l *FileLoader) Load(ctx context.Context, c *card.Card) (*pipeline.Model, e
 		}
 	}
 	return m, nil
+}
+
+func deref(name *string) string {
+	if name == nil {
+		return ""
+	}
+	return *name
+}
+
+// defaultThinking is what the worker says about requests that say nothing; nil when it leaves that to the template.
+func defaultThinking(c *card.Card) *bool {
+	var mode string
+	if json.Unmarshal(c.Runtime.RuntimeData["default_thinking_mode"], &mode) != nil || mode != "enabled" && mode != "disabled" {
+		return nil
+	}
+	on := mode == "enabled"
+	return &on
 }
 
 // tokenizer loads the card's tokenizer, or finds it among those in use.
@@ -104,7 +123,14 @@ func (r *renderer) Render(_ context.Context, chat *pipeline.Chat) (string, error
 	request := prompt.Request{Messages: chat.Messages, Tools: chat.Tools, Arguments: chat.TemplateArguments,
 		ReasoningEffort: chat.ReasoningEffort, Thinking: chat.ThinkingType(),
 		NoGenerationPrompt:   chat.AddGenerationPrompt != nil && !*chat.AddGenerationPrompt,
-		ContinueFinalMessage: chat.ContinueFinalMessage != nil && *chat.ContinueFinalMessage}
+		ContinueFinalMessage: chat.ContinueFinalMessage != nil && *chat.ContinueFinalMessage, Constrained: chat.JSONConstrained}
+	switch chat.ToolChoice {
+	case "", "auto", "none":
+	case "required":
+		request.Constrained = true
+	default:
+		request.Constrained, request.NamedTool = true, true
+	}
 	if r.excludeTools && chat.ToolChoice == "none" {
 		request.Tools = nil
 	}

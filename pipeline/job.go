@@ -56,6 +56,8 @@ type Chat struct {
 	Thinking             []byte // the thinking object: {"type": "enabled" | "disabled" | "adaptive"}
 	AddGenerationPrompt  *bool
 	ContinueFinalMessage *bool
+	// JSONConstrained tells that a response format constrains the output.
+	JSONConstrained bool
 	// UseRawPrompt skips the template and takes the last message's text as the prompt.
 	UseRawPrompt bool
 }

@@ -6,64 +6,133 @@ import (
 	"signalbox/preprocess/chattemplate"
 )
 
-// setArguments adds the request's template arguments, which override everything, after the thinking switches are made to agree.
-func (f *Formatter) setArguments(variables *chattemplate.Dict, chosen *form, request Request) error {
-	arguments := chattemplate.None
+// The ways in which requests and templates speak of thinking.
+const (
+	thinkingKey       = "thinking"
+	enableThinkingKey = "enable_thinking"
+	thinkingModeKey   = "thinking_mode"
+	effortKey         = "reasoning_effort"
+)
+
+// arguments are a request's template arguments while its wishes about thinking are brought together.
+type arguments struct{ entries []chattemplate.Entry }
+
+func (a *arguments) get(key string) chattemplate.Value {
+	for i := range a.entries {
+		if a.entries[i].Key.Str() == key {
+			return a.entries[i].Value
+		}
+	}
+	return chattemplate.Value{}
+}
+
+func (a *arguments) set(key string, value chattemplate.Value) {
+	for i := range a.entries {
+		if a.entries[i].Key.Str() == key {
+			a.entries[i].Value = value
+			return
+		}
+	}
+	a.entries = append(a.entries, chattemplate.Entry{Key: chattemplate.String(key), Value: value})
+}
+
+func (a *arguments) remove(key string) {
+	for i := range a.entries {
+		if a.entries[i].Key.Str() == key {
+			a.entries = append(a.entries[:i], a.entries[i+1:]...)
+			return
+		}
+	}
+}
+
+// has tells whether one of the keys is there, whatever its value.
+func (a *arguments) has(keys ...string) bool {
+	for _, key := range keys {
+		if a.get(key).Kind() != chattemplate.KindUndefined {
+			return true
+		}
+	}
+	return false
+}
+
+// switchThinking says on or off in every way that a template may read.
+func (a *arguments) switchThinking(on bool) {
+	a.set(thinkingKey, chattemplate.Bool(on))
+	a.set(enableThinkingKey, chattemplate.Bool(on))
+	mode := "disabled"
+	if on {
+		mode = "enabled"
+	}
+	a.set(thinkingModeKey, chattemplate.String(mode))
+}
+
+// setArguments adds the request's template arguments, which override everything, after its wishes about thinking are made to
+// agree.
+func (f *Formatter) setArguments(variables *chattemplate.Dict, request Request) error {
+	a := arguments{}
 	if len(request.Arguments) > 0 {
-		var err error
-		if arguments, err = chattemplate.ParseJSON(request.Arguments); err != nil {
+		given, err := chattemplate.ParseJSON(request.Arguments)
+		if err == nil && given.Kind() != chattemplate.KindDict && given.Kind() != chattemplate.KindNone {
+			err = errArgumentsKind
+		}
+		if err != nil {
 			return &Refusal{Param: "chat_template_args", Message: "chat_template_args: " + err.Error(), Cause: err}
 		}
+		a.entries = append(make([]chattemplate.Entry, 0, given.Len()+4), given.Entries()...)
 	}
-	thinking, known := thinkingSwitch(arguments)
-	if !known {
-		switch {
-		case request.Thinking == "enabled":
-			thinking, known = true, true
-		case request.Thinking == "disabled" || request.ReasoningEffort == "none":
-			thinking, known = false, true
-		case request.ReasoningEffort != "":
-			thinking, known = true, true
-		case f.options.DefaultThinking != nil:
-			thinking, known = *f.options.DefaultThinking, true
-		}
+	asked := request.Thinking != "" || request.ReasoningEffort != "" || a.has(thinkingKey, enableThinkingKey, thinkingModeKey, effortKey)
+	a.resolve(request)
+	if !asked && f.options.DefaultThinking != nil {
+		a.switchThinking(*f.options.DefaultThinking)
 	}
-	if request.ReasoningEffort != "" {
-		variables.Set("reasoning_effort", chattemplate.String(request.ReasoningEffort))
-	}
-	for _, entry := range arguments.Entries() {
+	f.options.Family.adjust(&a, request, asked)
+	for _, entry := range a.entries {
 		variables.Set(entry.Key.Str(), entry.Value)
-	}
-	if known {
-		variables.Set("thinking", chattemplate.Bool(thinking))
-		variables.Set("enable_thinking", chattemplate.Bool(thinking))
-		if mode, _ := arguments.Get("thinking_mode"); chosen.thinkingMode && !strings.EqualFold(mode.Str(), "adaptive") {
-			variables.Set("thinking_mode", chattemplate.String(map[bool]string{true: "enabled", false: "disabled"}[thinking]))
-		}
 	}
 	return nil
 }
 
-// thinkingSwitch reads the argument that switches thinking, whatever it is called.
-func thinkingSwitch(arguments chattemplate.Value) (on, known bool) {
-	for _, name := range []string{"thinking", "enable_thinking", "thinking_mode"} {
-		value, ok := arguments.Get(name)
-		if !ok {
-			continue
-		}
-		switch value.Kind() {
-		case chattemplate.KindBool:
+// resolve decides whether the request wants the model to think, and states it in every way. The highest of these decides:
+// thinking, then the template arguments thinking and enable_thinking, then thinking_mode, then the reasoning effort.
+func (a *arguments) resolve(request Request) {
+	effort := a.get(effortKey)
+	if request.ReasoningEffort != "" {
+		effort = chattemplate.String(request.ReasoningEffort)
+	}
+	if effort.Kind() == chattemplate.KindNone {
+		effort = chattemplate.Value{}
+	}
+	switch request.Thinking {
+	case "enabled":
+		a.switchThinking(true)
+	case "disabled":
+		a.switchThinking(false)
+	case "adaptive": // the model decides: no switch may survive
+		a.remove(thinkingKey)
+		a.remove(enableThinkingKey)
+		a.set(thinkingModeKey, chattemplate.String("adaptive"))
+	}
+	if on, decided := a.decide(effort); decided {
+		a.switchThinking(on)
+	}
+	if effort.Kind() != chattemplate.KindUndefined {
+		a.set(effortKey, effort)
+	}
+}
+
+func (a *arguments) decide(effort chattemplate.Value) (on, decided bool) {
+	for _, key := range [...]string{thinkingKey, enableThinkingKey} {
+		if value := a.get(key); value.Kind() == chattemplate.KindBool {
 			return value.IsTrue(), true
-		case chattemplate.KindInt, chattemplate.KindFloat:
-			return value.Truthy(), true
-		case chattemplate.KindString:
-			switch strings.ToLower(value.Str()) {
-			case "true", "1", "yes", "on", "enabled":
-				return true, true
-			case "false", "0", "no", "off", "disabled":
-				return false, true
-			}
 		}
 	}
-	return false, false
+	switch strings.ToLower(a.get(thinkingModeKey).Str()) {
+	case "adaptive":
+		return false, false
+	case "enabled":
+		return true, true
+	case "disabled":
+		return false, true
+	}
+	return effort.Str() != "none", effort.Kind() == chattemplate.KindString
 }

@@ -14,8 +14,6 @@ type form struct {
 	// oneSystem templates refuse a system turn that does not lead; alternating ones two user turns in a row.
 	oneSystem, alternating bool
 	reasoning              reasoningUse
-	// thinkingMode templates read the variable thinking_mode with the values enabled, disabled and adaptive.
-	thinkingMode bool
 }
 
 // reasoningUse is how a template reads the reasoning of past turns.
@@ -86,7 +84,6 @@ func (f *Formatter) examine(template *chattemplate.Template, tools string) *form
 		t.alternating = !p.accepts(turns("system", "user", "user"))
 	}
 	t.reasoning = f.examineReasoning(t, p)
-	t.thinkingMode = strings.Contains(source, `thinking_mode == "disabled"`) || strings.Contains(source, `thinking_mode == 'disabled'`)
 	return t
 }
 

@@ -25,6 +25,10 @@ type Request struct {
 	Thinking string
 	// NoGenerationPrompt leaves out what asks the model to speak.
 	NoGenerationPrompt bool
+	// Constrained says that the output must follow a grammar: a response format, or a call that the client demands.
+	Constrained bool
+	// NamedTool says that the client demands a call of one function.
+	NamedTool bool
 	// ContinueFinalMessage ends the prompt inside the last message, for the model to go on with.
 	ContinueFinalMessage bool
 }
@@ -47,6 +51,8 @@ type Options struct {
 	Now func() time.Time
 	// ParseArguments says that past tool calls enter the template as objects, whatever the template seems to want.
 	ParseArguments bool
+	// Family is the model's, for what differs in how thinking is switched.
+	Family Family
 	// DefaultThinking switches thinking on or off where the request says nothing; nil leaves it to the template.
 	DefaultThinking *bool
 }
@@ -244,7 +250,7 @@ func (f *Formatter) Render(request Request) (string, error) {
 	variables.Set("tools", normaliseTools(tools))
 	f.setTokens(variables)
 	variables.Set("add_generation_prompt", chattemplate.Bool(!request.NoGenerationPrompt && !request.ContinueFinalMessage))
-	if err := f.setArguments(variables, chosen, request); err != nil {
+	if err := f.setArguments(variables, request); err != nil {
 		return "", err
 	}
 	text, err := chosen.template.Render(variables.Value())

@@ -22,6 +22,11 @@ func (f *Formatter) normalise(chosen *form, messages chattemplate.Value) (chatte
 		list = mergeUsers(list)
 	}
 	for i, message := range list {
+		if f.options.ParseArguments {
+			if err := checkArguments(message); err != nil {
+				return messages, err
+			}
+		}
 		list[i] = f.normaliseMessage(chosen, message)
 	}
 	return chattemplate.List(list), nil
@@ -67,10 +72,10 @@ func (f *Formatter) normaliseMessage(chosen *form, message chattemplate.Value) c
 		content = changed
 	}
 	if calls, ok := message.Get("tool_calls"); ok && (!chosen.stringArguments || f.options.ParseArguments) {
-		message = with(message, "tool_calls", parseCalls(calls))
+		message = with(message, "tool_calls", parseCalls(calls, f.options.ParseArguments))
 	}
 	if call, ok := message.Get("function_call"); ok {
-		message = with(message, "function_call", parseArguments(call))
+		message = with(message, "function_call", parseArguments(call, false))
 	}
 	reasoning, ok := message.Get("reasoning_content")
 	if !ok || role(message) != "assistant" {
@@ -125,29 +130,49 @@ func prependText(content chattemplate.Value, text string) chattemplate.Value {
 	return chattemplate.String(text + content.Str())
 }
 
+// checkArguments refuses past tool calls whose arguments are no JSON, for models whose templates take only objects.
+func checkArguments(message chattemplate.Value) error {
+	calls, _ := message.Get("tool_calls")
+	for _, call := range calls.Items() {
+		function, _ := call.Get("function")
+		arguments, _ := function.Get("arguments")
+		if arguments.Str() == "" {
+			continue
+		}
+		if _, err := chattemplate.ParseJSONString(arguments.Str()); err != nil {
+			return &Refusal{Param: "messages", Message: "messages: the arguments of a tool call are not valid JSON: " + err.Error(), Cause: err}
+		}
+	}
+	return nil
+}
+
 // parseCalls parses the arguments of past tool calls.
-func parseCalls(calls chattemplate.Value) chattemplate.Value {
+func parseCalls(calls chattemplate.Value, onlyObjects bool) chattemplate.Value {
 	if calls.Kind() != chattemplate.KindList {
 		return calls
 	}
 	list := make([]chattemplate.Value, 0, calls.Len())
 	for _, call := range calls.Items() {
 		if function, ok := call.Get("function"); ok {
-			call = with(call, "function", parseArguments(function))
+			call = with(call, "function", parseArguments(function, onlyObjects))
 		}
 		list = append(list, call)
 	}
 	return chattemplate.List(list)
 }
 
-// parseArguments turns a call's arguments, a JSON text, into what the text says. Text that is no JSON stays.
-func parseArguments(function chattemplate.Value) chattemplate.Value {
+// parseArguments turns a call's arguments, a JSON text, into what the text says. Text that is no JSON stays, unless only an
+// object will do: then anything else becomes an empty one.
+func parseArguments(function chattemplate.Value, onlyObjects bool) chattemplate.Value {
 	arguments, ok := function.Get("arguments")
 	if !ok || arguments.Kind() != chattemplate.KindString {
 		return function
 	}
 	parsed, err := chattemplate.ParseJSONString(arguments.Str())
-	if err != nil {
+	switch {
+	case onlyObjects && (err != nil || parsed.Kind() != chattemplate.KindDict):
+		parsed = chattemplate.NewDict(0).Value()
+	case err != nil:
 		return function
 	}
 	return with(function, "arguments", parsed)
