@@ -21,6 +21,8 @@ func (m Mapper) InStream(err error) StreamError {
 	var typed *inference.Error
 	if errors.As(err, &typed) && typed.Status != 0 {
 		switch typed.Status {
+		case http.StatusBadRequest, http.StatusUnprocessableEntity:
+			return StreamError{"Invalid request", "invalid_request_error", http.StatusBadRequest}
 		case http.StatusNotFound:
 			return StreamError{"Resource not found", "not_found_error", typed.Status}
 		case http.StatusUnsupportedMediaType:
