@@ -150,6 +150,9 @@ func (r *Router) book(lease *Lease, request *inference.Request, how terms, p *pr
 	if r.options.Predictor != nil && booking.PrefillTokens > 0 {
 		expected, err := r.options.Predictor.PredictPrefill(p.tokens, cached)
 		booking.Expected, booking.Modelled = expected, err == nil
+		if err != nil {
+			r.unpredicted++
+		}
 	}
 	handle, err := r.tracker.AddProjected(booking, &r.view, now)
 	if err != nil {

@@ -38,6 +38,8 @@ type Router struct {
 	rowOf   []int32  // by rank ordinal; checked against the row before it is believed
 	gone    []uint64 // workers that left and that the indexes still know
 	expired uint64
+	// unpredicted counts requests whose prefill the predictor could not estimate.
+	unpredicted uint64
 }
 
 var _ router.Router = (*Router)(nil)

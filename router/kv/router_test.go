@@ -1,7 +1,9 @@
 package kv_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -593,5 +595,50 @@ func TestImpossibleOptionsAreNamed(t *testing.T) {
 		if _, err := kv.New(options); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+// tenPerSecond computes ten tokens per second and cannot tell about odd prompts.
+type tenPerSecond struct{}
+
+func (tenPerSecond) PredictPrefill(input, cached int) (time.Duration, error) {
+	if input%2 == 1 {
+		return 0, errors.New("no data for odd prompts")
+	}
+	return time.Duration(input-cached) * time.Second / 10, nil
+}
+
+// With a model, prompt work shrinks while it is being computed; without an estimate it counts in full.
+func TestPredictedPrefillDecays(t *testing.T) {
+	b := newBench(t, numbered(1), func(o *kv.Options) { o.Predictor = tenPerSecond{} })
+	first := b.place(b.request(words(1, 100)), router.Attempt{})
+	b.clock.Advance(4 * time.Second)
+	if l := b.load(1, 0); l.ActivePrefillTokens != 60 {
+		t.Errorf("after 4 of 10 seconds: %+v", l)
+	}
+	first.FirstToken()
+	b.place(b.request(words(2, 101)), router.Attempt{})
+	b.clock.Advance(time.Hour)
+	if l := b.load(1, 0); l.ActivePrefillTokens != 101 || b.Stats().Unpredicted != 1 {
+		t.Errorf("without an estimate: %+v, %+v", l, b.Stats())
+	}
+}
+
+func TestKeyedTrackingKeepsTheIndexPublic(t *testing.T) {
+	key, err := kvhash.NewTrackingKey(bytes.Repeat([]byte{7}, kvhash.TrackingKeySize), "k1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := &shelf{}
+	b := newBench(t, numbered(2), func(o *kv.Options) { o.Index, o.TrackingKey, o.Model = index, &key, "m" })
+	prompt := words(1, 16)
+	index.put(1, 0, locals(t, kvhash.Scope{BlockSize: blockSize}, prompt))
+	for range 2 {
+		if p := b.place(b.request(prompt), router.Attempt{}); p.WorkerID != 1 || p.CachedTokens != 16 {
+			t.Errorf("worker %d, %d cached tokens", p.WorkerID, p.CachedTokens)
+		}
+	}
+	if l := b.load(1, 0); l.ActiveDecodeBlocks != 4 {
+		t.Errorf("two equal prompts hold %d blocks under a key", l.ActiveDecodeBlocks)
 	}
 }

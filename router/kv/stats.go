@@ -12,6 +12,8 @@ type Stats struct {
 	// ActiveRequests are booked and not ended; Expired were forgotten because their end was lost.
 	ActiveRequests int
 	Expired        uint64
+	// Unpredicted counts the requests whose prefill could not be estimated: they count in full until their first token.
+	Unpredicted uint64
 	// BlockRecords are the blocks that active requests hold, counted per rank; BlockIdentities the different ones among them.
 	BlockRecords, BlockIdentities int
 }
@@ -21,7 +23,7 @@ func (r *Router) Stats() Stats {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	records, identities := r.tracker.Blocks()
-	return Stats{ActiveRequests: r.tracker.Live(), Expired: r.expired, BlockRecords: records, BlockIdentities: identities}
+	return Stats{ActiveRequests: r.tracker.Live(), Expired: r.expired, Unpredicted: r.unpredicted, BlockRecords: records, BlockIdentities: identities}
 }
 
 // RankLoad is what one rank is doing.
