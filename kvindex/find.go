@@ -20,7 +20,9 @@ type Match struct {
 }
 
 // Total is the number of leading blocks held in any tier.
-func (m Match) Total() uint32 { return m.Blocks[Device] + m.Blocks[HostPinned] + m.Blocks[Disk] + m.Blocks[External] }
+func (m Match) Total() uint32 {
+	return m.Blocks[Device] + m.Blocks[HostPinned] + m.Blocks[Disk] + m.Blocks[External]
+}
 
 // Matches is the answer to a query. Reuse one for many queries: [Index.Find] allocates only while it grows.
 type Matches struct {

@@ -42,4 +42,6 @@ type Stats struct {
 }
 
 // Total is the number of live blocks in all tiers.
-func (s Stats) Total() int { return s.Blocks[Device] + s.Blocks[HostPinned] + s.Blocks[Disk] + s.Blocks[External] }
+func (s Stats) Total() int {
+	return s.Blocks[Device] + s.Blocks[HostPinned] + s.Blocks[Disk] + s.Blocks[External]
+}

@@ -9,6 +9,8 @@ import (
 
 // runners find the runner of a recording by the folder that it lies in.
 var runners = map[string]Runner{
+	"hashing":        Hashing,
+	"indexer":        Indexer,
 	"routing":        Routing,
 	"tokenizers":     Tokenizers,
 	"chat_templates": ChatTemplates,
