@@ -6,7 +6,7 @@ import (
 	"context"
 	"testing"
 
-	"signalbox/inference"
+	"signalbox/kvindex"
 	"signalbox/router"
 	"signalbox/router/kv"
 )
@@ -17,8 +17,7 @@ func TestTheSteadyStateAllocatesNothing(t *testing.T) {
 	index := &fixed{}
 	b := newBench(t, numbered(64), func(o *kv.Options) { o.Index = index })
 	for i := range 64 {
-		index.rows = append(index.rows, kv.Held{Rank: inference.Rank{WorkerID: uint64(i + 1)}})
-		index.rows[i].Overlap.Device = uint32(i % 16)
+		index.rows = append(index.rows, kvindex.Match{Rank: kvindex.Rank{WorkerID: uint64(i + 1)}, Blocks: [kvindex.Tiers]uint32{uint32(i % 16)}})
 	}
 	request := b.request(words(1, 100))
 	lease := new(kv.Lease)
@@ -36,8 +35,10 @@ func TestTheSteadyStateAllocatesNothing(t *testing.T) {
 }
 
 // fixed is an index with one answer.
-type fixed struct{ rows []kv.Held }
+type fixed struct{ rows []kvindex.Match }
 
-func (f *fixed) Find(rows []kv.Held, _ []uint64) []kv.Held { return append(rows, f.rows...) }
+func (f *fixed) Find(matches *kvindex.Matches, _ kvindex.Query) {
+	matches.Ranks = append(matches.Ranks[:0], f.rows...)
+}
 
 func (f *fixed) RemoveWorker(uint64) {}

@@ -5,14 +5,16 @@ import (
 	"time"
 
 	"signalbox/inference"
+	"signalbox/kvindex"
 	"signalbox/router"
 	"signalbox/router/cost"
 	"signalbox/router/load"
+	"signalbox/router/selection"
 )
 
 // choose picks a rank for the prompt and books the request there, in one step: of two requests at the same time, the second
 // sees the first one's load.
-func (r *Router) choose(lease *Lease, request *inference.Request, attempt *router.Attempt, how terms, p *prompt, primary int, steps *Steps) error {
+func (r *Router) choose(lease *Lease, request *inference.Request, attempt *router.Attempt, how terms, p *prompt, steps *Steps) error {
 	var start time.Duration
 	if steps != nil {
 		start = r.clock.Now()
@@ -26,7 +28,7 @@ func (r *Router) choose(lease *Lease, request *inference.Request, attempt *route
 	}
 	now := r.clock.Now()
 	r.tracker.Project(&r.view, p.tracked, now)
-	r.fillTable(snapshot, request, how, p, primary)
+	r.fillTable(snapshot, request, how, p)
 	row, reason, err := r.pick(attempt, how)
 	if err != nil {
 		return err
@@ -70,7 +72,7 @@ func (r *Router) eligible(snapshot *router.Snapshot, request *inference.Request,
 }
 
 // fillTable describes the ranks in r.refs to the policy.
-func (r *Router) fillTable(snapshot *router.Snapshot, request *inference.Request, how terms, p *prompt, primary int) {
+func (r *Router) fillTable(snapshot *router.Snapshot, request *inference.Request, how terms, p *prompt) {
 	t := &r.table
 	t.Prompt = cost.Prompt{
 		InputTokens: max(1, p.tokens), BlockSize: r.options.BlockSize, TrackPrefill: how.trackPrefill, DecodePool: !r.options.PrefillPool,
@@ -90,22 +92,33 @@ func (r *Router) fillTable(snapshot *router.Snapshot, request *inference.Request
 			t.Rows[i].TaintMultiplier = cost.TaintMultiplier(worker.TaintWeight(preferred))
 		}
 	}
-	for i := range p.held {
-		held := &p.held[i]
-		ordinal, known := r.fleet.ordinals[held.Rank]
-		if !known {
-			continue // left, or not discovered yet
-		}
-		row := int(r.rowOf[ordinal])
-		if row >= len(t.Rows) || t.Rows[row].Rank != held.Rank {
-			continue // not eligible
-		}
-		if overlap := &t.Rows[row].Overlap; i < primary {
-			*overlap = held.Overlap
-		} else {
-			overlap.Device = max(overlap.Device, held.Overlap.Device)
+	for i := range p.held.Ranks {
+		held := &p.held.Ranks[i]
+		if row := r.row(inference.Rank(held.Rank)); row != nil {
+			row.Overlap = cost.Overlap{
+				Device: held.Blocks[kvindex.Device], Host: held.Blocks[kvindex.HostPinned],
+				Disk: held.Blocks[kvindex.Disk] + held.Blocks[kvindex.External],
+			}
 		}
 	}
+	for i := range p.expected.Ranks {
+		expected := &p.expected.Ranks[i]
+		if row := r.row(inference.Rank(expected.Rank)); row != nil {
+			row.Overlap.Device = max(row.Overlap.Device, expected.Blocks[kvindex.Device])
+		}
+	}
+}
+
+// row returns a rank's row, or nil when it is not eligible, has left or is not discovered yet.
+func (r *Router) row(rank inference.Rank) *selection.Row {
+	ordinal, known := r.fleet.ordinals[rank]
+	if !known {
+		return nil
+	}
+	if at := int(r.rowOf[ordinal]); at < len(r.table.Rows) && r.table.Rows[at].Rank == rank {
+		return &r.table.Rows[at]
+	}
+	return nil
 }
 
 // pick returns the winner's row and, when it did not win by the policy, how it did.

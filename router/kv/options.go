@@ -22,11 +22,13 @@ type Options struct {
 	Model, RoutingGroup string
 	// PrefillPool marks the workers as those that compute prompts for others. Blocks in use do not count there.
 	PrefillPool bool
-	// Index says what is cached where. It is left out when the configuration gives cached prefixes no credit; then placement is
-	// by load alone. An index that is also a [Recorder] is told every placement.
+	// Index says what is cached where; nil for nobody knows. It is left out when the configuration gives cached prefixes no
+	// credit: then placement is by load alone.
 	Index Index
-	// Predicted is a second index of recent placements; the longer prefix of both counts. nil for none.
-	Predicted Recorder
+	// Predicted is a second index, of recent placements; the longer prefix of both counts. nil for none.
+	Predicted Index
+	// Recorder is told every placement, for an index that learns from them; nil for none.
+	Recorder Recorder
 	// TrackingKey makes the identities of active blocks secret; nil leaves them public.
 	TrackingKey *kvhash.TrackingKey
 	// Policy chooses among eligible ranks; nil is the built-in one. The router calls it serially and owns it.
@@ -92,7 +94,7 @@ func (o *Options) check() error {
 		o.Config.TrackActiveBlocks, o.Config.TrackOutputBlocks = false, false
 	}
 	if !o.Config.UsesIndex() {
-		o.Index, o.Predicted = nil, nil
+		o.Index, o.Predicted, o.Recorder = nil, nil, nil
 	}
 	if o.Policy == nil {
 		o.Policy = &selection.Default{}

@@ -7,6 +7,7 @@ import (
 
 	"signalbox/inference"
 	"signalbox/kvhash"
+	"signalbox/kvindex"
 )
 
 // prompt is a request's prompt as routing sees it. Its memory is reused.
@@ -15,8 +16,9 @@ type prompt struct {
 	locals   []uint64
 	sequence []uint64 // public chain, for recorders and for tracking without a key
 	keyed    []uint64
-	tracked  []uint64 // one of the above, random, or nil
-	held     []Held
+	tracked  []uint64        // one of the above, random, or nil
+	held     kvindex.Matches // what ranks hold
+	expected kvindex.Matches // and what they are expected to
 	objects  [][]kvhash.Object
 	random   *rand.Rand
 }
@@ -51,7 +53,7 @@ type needs struct {
 func (r *Router) read(into *prompt, request *inference.Request, need needs, steps *Steps) error {
 	tokens := request.TokenIDs
 	into.tokens = len(tokens)
-	into.locals, into.sequence, into.tracked, into.held = into.locals[:0], into.sequence[:0], nil, into.held[:0]
+	into.locals, into.sequence, into.tracked = into.locals[:0], into.sequence[:0], nil
 	var objects [][]kvhash.Object
 	if media := request.MultiModalRouting; media != nil {
 		if len(media.RoutingTokenIDs) > 0 {

@@ -6,8 +6,10 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"signalbox/inference"
+	"signalbox/kvindex"
 	"signalbox/router"
 	"signalbox/router/kv"
 )
@@ -18,16 +20,16 @@ type synchronised struct {
 	notebook
 }
 
-func (s *synchronised) Find(rows []kv.Held, locals []uint64) []kv.Held {
+func (s *synchronised) Find(matches *kvindex.Matches, query kvindex.Query) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	return s.notebook.Find(rows, locals)
+	s.notebook.Find(matches, query)
 }
 
-func (s *synchronised) Record(rank inference.Rank, locals, sequence []uint64) {
+func (s *synchronised) Record(rank kvindex.Rank, locals, sequence []uint64, now time.Duration) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.notebook.Record(rank, locals, sequence)
+	s.notebook.Record(rank, locals, sequence, now)
 }
 
 func (s *synchronised) RemoveWorker(id uint64) {
@@ -38,7 +40,8 @@ func (s *synchronised) RemoveWorker(id uint64) {
 
 // Requests come and go from many goroutines while workers do; at the end nothing is left.
 func TestManyAtOnce(t *testing.T) {
-	b := newBench(t, numbered(8), func(o *kv.Options) { o.Index, o.Config.TrackOutputBlocks = &synchronised{}, true })
+	index := &synchronised{}
+	b := newBench(t, numbered(8), func(o *kv.Options) { o.Index, o.Recorder, o.Config.TrackOutputBlocks = index, index, true })
 	var wait sync.WaitGroup
 	for g := range 8 {
 		wait.Add(1)

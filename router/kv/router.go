@@ -9,6 +9,7 @@ import (
 
 	"signalbox/inference"
 	"signalbox/kvhash"
+	"signalbox/kvindex"
 	"signalbox/router"
 	"signalbox/router/cost"
 	"signalbox/router/load"
@@ -17,13 +18,12 @@ import (
 
 // Router is a [router.Router] that places requests by cached prefixes and load.
 type Router struct {
-	options   Options
-	weights   cost.Weights
-	clock     router.Clock
-	plain     kvhash.Hasher
-	recorders []Recorder
-	prompts   prompts
-	closed    atomic.Bool
+	options Options
+	weights cost.Weights
+	clock   router.Clock
+	plain   kvhash.Hasher
+	prompts prompts
+	closed  atomic.Bool
 	// period counts sweeps: a request that made progress says so once per period.
 	period    atomic.Uint32
 	anonymous atomic.Uint64
@@ -56,12 +56,6 @@ func New(options Options) (*Router, error) {
 	r := &Router{options: options, weights: options.Config.Weights(), clock: options.Pool.Clock(), plain: plain}
 	r.table.Random = rand.New(options.Random)
 	r.prompts.seeds = rand.New(rand.NewPCG(options.Random.Uint64(), options.Random.Uint64()))
-	if recorder, ok := options.Index.(Recorder); ok {
-		r.recorders = append(r.recorders, recorder)
-	}
-	if options.Predicted != nil {
-		r.recorders = append(r.recorders, options.Predicted)
-	}
 	r.period.Store(1)
 	r.align()
 	options.Pool.Watch(func(*router.Snapshot) { r.align() })
@@ -124,15 +118,12 @@ func (r *Router) PlaceIn(ctx context.Context, lease *Lease, request *inference.R
 	if err := r.read(p, request, how.needs, steps); err != nil {
 		return err
 	}
-	primary := r.find(p, how, steps)
-	if err := r.choose(lease, request, &attempt, how, p, primary, steps); err != nil {
+	r.find(p, how, steps)
+	if err := r.choose(lease, request, &attempt, how, p, steps); err != nil {
 		return err
 	}
-	if how.record {
-		rank := inference.Rank{WorkerID: lease.WorkerID, DPRank: lease.Rank}
-		for _, recorder := range r.recorders {
-			recorder.Record(rank, p.locals, p.sequence)
-		}
+	if how.record && len(p.locals) > 0 {
+		r.options.Recorder.Record(kvindex.Rank{WorkerID: lease.WorkerID, DPRank: lease.Rank}, p.locals, p.sequence, r.clock.Now())
 	}
 	if steps != nil {
 		steps.Total = r.clock.Now() - start
@@ -141,24 +132,25 @@ func (r *Router) PlaceIn(ctx context.Context, lease *Lease, request *inference.R
 	return nil
 }
 
-// find looks the prompt up. The first primary rows of p.held are what workers hold, the rest is what they are expected to.
-func (r *Router) find(p *prompt, how terms, steps *Steps) (primary int) {
+// find looks the prompt up in both indexes.
+func (r *Router) find(p *prompt, how terms, steps *Steps) {
+	p.held.Ranks, p.expected.Ranks = p.held.Ranks[:0], p.expected.Ranks[:0]
 	if !how.lookup || len(p.locals) == 0 {
-		return 0
+		return
 	}
 	var start time.Duration
 	if steps != nil {
 		start = r.clock.Now()
 	}
-	p.held = r.options.Index.Find(p.held, p.locals)
-	primary = len(p.held)
+	query := kvindex.Query{Locals: p.locals, Sequence: p.sequence}
+	r.options.Index.Find(&p.held, query)
 	if r.options.Predicted != nil {
-		p.held = r.options.Predicted.Find(p.held, p.locals)
+		query.DeviceOnly = true
+		r.options.Predicted.Find(&p.expected, query)
 	}
 	if steps != nil {
 		steps.FindMatches = r.clock.Now() - start
 	}
-	return primary
 }
 
 // terms are the conditions under which one request is placed.
@@ -189,7 +181,7 @@ func (r *Router) terms(request *inference.Request, attempt *router.Attempt) term
 	// Without credit, and without prompt work that lower tiers could save, a look-up cannot change anything: the decode leg of
 	// a disaggregated request goes by load alone.
 	how.lookup = r.options.Index != nil && (credit > 0 || how.trackPrefill)
-	how.record = len(r.recorders) > 0 && !request.Routing.QueryOnly
+	how.record = r.options.Recorder != nil && !request.Routing.QueryOnly
 	if attempt.Pin != nil {
 		how.pin, how.pinned = *attempt.Pin, true
 	} else if pin, named := router.Pinned(&request.Routing, attempt.Phase); named {

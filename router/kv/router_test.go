@@ -14,8 +14,8 @@ import (
 
 	"signalbox/inference"
 	"signalbox/kvhash"
+	"signalbox/kvindex"
 	"signalbox/router"
-	"signalbox/router/cost"
 	"signalbox/router/internal/manual"
 	"signalbox/router/kv"
 )
@@ -23,30 +23,31 @@ import (
 // shelf is an index that is told what ranks hold, by local hash. A plain map stands in for the real one: what is tested here is
 // what the router makes of its answers.
 type shelf struct {
-	held    map[inference.Rank][]uint64
+	held    map[kvindex.Rank][]uint64
 	removed []uint64
 	asked   int
 }
 
 func (s *shelf) put(workerID uint64, rank uint32, locals []uint64) {
 	if s.held == nil {
-		s.held = map[inference.Rank][]uint64{}
+		s.held = map[kvindex.Rank][]uint64{}
 	}
-	s.held[inference.Rank{WorkerID: workerID, DPRank: rank}] = locals
+	s.held[kvindex.Rank{WorkerID: workerID, DPRank: rank}] = locals
 }
 
-func (s *shelf) Find(rows []kv.Held, locals []uint64) []kv.Held {
+func (s *shelf) Find(matches *kvindex.Matches, query kvindex.Query) {
 	s.asked++
+	locals := query.Locals
+	matches.Ranks = matches.Ranks[:0]
 	for rank, held := range s.held {
 		n := 0
 		for n < len(locals) && n < len(held) && held[n] == locals[n] {
 			n++
 		}
 		if n > 0 {
-			rows = append(rows, kv.Held{Rank: rank, Overlap: cost.Overlap{Device: uint32(n)}})
+			matches.Ranks = append(matches.Ranks, kvindex.Match{Rank: rank, Blocks: [kvindex.Tiers]uint32{uint32(n)}})
 		}
 	}
-	return rows
 }
 
 func (s *shelf) RemoveWorker(id uint64) { s.removed = append(s.removed, id) }
@@ -54,7 +55,7 @@ func (s *shelf) RemoveWorker(id uint64) { s.removed = append(s.removed, id) }
 // notebook is a shelf that learns from placements.
 type notebook struct{ shelf }
 
-func (n *notebook) Record(rank inference.Rank, locals, sequence []uint64) {
+func (n *notebook) Record(rank kvindex.Rank, locals, sequence []uint64, _ time.Duration) {
 	if len(locals) != len(sequence) {
 		panic(fmt.Sprintf("%d local and %d sequence hashes", len(locals), len(sequence)))
 	}
@@ -396,7 +397,7 @@ func TestPrefillPoolTracksNoBlocks(t *testing.T) {
 
 func TestRecordersLearnFromPlacements(t *testing.T) {
 	index := &notebook{}
-	b := newBench(t, numbered(4), func(o *kv.Options) { o.Index = index })
+	b := newBench(t, numbered(4), func(o *kv.Options) { o.Index, o.Recorder = index, index })
 	prompt := words(1, 32)
 	first := b.place(b.request(prompt), router.Attempt{})
 	first.End(nil)
@@ -417,7 +418,7 @@ func TestRecordersLearnFromPlacements(t *testing.T) {
 
 func TestTheLongerPrefixOfBothIndexesCounts(t *testing.T) {
 	primary, side := &shelf{}, &notebook{}
-	b := newBench(t, numbered(2), func(o *kv.Options) { o.Index, o.Predicted = primary, side })
+	b := newBench(t, numbered(2), func(o *kv.Options) { o.Index, o.Predicted, o.Recorder = primary, side, side })
 	prompt := words(1, 32)
 	hashes := locals(t, kvhash.Scope{BlockSize: blockSize}, prompt)
 	primary.put(1, 0, hashes[:5])

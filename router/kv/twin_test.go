@@ -9,6 +9,7 @@ import (
 
 	"signalbox/inference"
 	"signalbox/kvhash"
+	"signalbox/kvindex"
 	"signalbox/router"
 	"signalbox/router/kv"
 )
@@ -64,8 +65,10 @@ func TestTheCheapestWins(t *testing.T) {
 				tokens := prompt()
 				hashes := locals(t, kvhash.Scope{BlockSize: blockSize}, tokens)
 				held := map[inference.Rank]int{}
-				for _, row := range index.Find(nil, hashes) {
-					held[row.Rank] = int(row.Overlap.Device)
+				var matches kvindex.Matches
+				index.Find(&matches, kvindex.Query{Locals: hashes})
+				for _, match := range matches.Ranks {
+					held[inference.Rank(match.Rank)] = int(match.Blocks[kvindex.Device])
 				}
 				least := math.Inf(1)
 				for _, rank := range ranks {
