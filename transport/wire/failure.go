@@ -170,7 +170,7 @@ func appendErrorObject(dst []byte, failure *inference.Error) []byte {
 	form, text := formOf(failure), failureText(failure)
 	members := uint32(2)
 	if form.class != "" {
-		members += 2
+		members += 3
 	}
 	if failure.Public != "" {
 		members++
@@ -192,6 +192,10 @@ func appendErrorObject(dst []byte, failure *inference.Error) []byte {
 	}
 	dst = msgp.AppendString(dst, "message")
 	dst = msgp.AppendString(dst, text)
+	if form.class != "" {
+		dst = msgp.AppendString(dst, "diagnostic")
+		dst = msgp.AppendString(dst, text)
+	}
 	if failure.Public != "" {
 		dst = msgp.AppendString(dst, "public")
 		dst = msgp.AppendMapHeader(dst, 2)

@@ -65,7 +65,7 @@ func (d *ItemDecoder) Decode(data []byte) (Item, error) {
 				return Item{}, err
 			}
 		case "complete_final":
-			item.Final = s.boolean()
+			item.Final = s.flag()
 		default:
 			s.skip()
 		}
@@ -101,7 +101,7 @@ func (d *ItemDecoder) annotated(s *scanner, item *Item) error {
 			d.output.Event = s.str()
 		case "comment":
 			d.comments = d.comments[:0]
-			for range s.arrayLen() {
+			for range s.bounded(maxStrings) {
 				d.comments = append(d.comments, s.str())
 			}
 			d.output.Comments = d.comments
@@ -152,7 +152,7 @@ func (d *ItemDecoder) engineOutput(s *scanner) {
 			o.TokenIDs = d.tokenIDs
 		case "tokens":
 			d.tokens = d.tokens[:0]
-			for range s.arrayLen() {
+			for range s.bounded(maxItemTokens) {
 				d.tokens = append(d.tokens, s.str())
 			}
 			o.Tokens = d.tokens
@@ -218,16 +218,23 @@ func appendTokenIDs(dst []uint32, s *scanner) []uint32 {
 	return dst
 }
 
+// maxItemTokens bounds the tokens of one item whose texts or alternatives are listed; leastTopToken is the least size of an
+// alternative in bytes, for a map with a single member. Both keep a small item from asking for much memory.
+const (
+	maxItemTokens = 1 << 20
+	leastTopToken = 6
+)
+
 func (d *ItemDecoder) topLogprobs(s *scanner) {
 	d.top = d.top[:0]
-	for position := range s.arrayLen() {
+	for position := range s.bounded(maxItemTokens) {
 		if position < cap(d.top) { // with the inner slice of an earlier item
 			d.top = d.top[:position+1]
 		} else {
 			d.top = append(d.top, nil)
 		}
 		tokens := d.top[position][:0]
-		for range s.arrayLen() {
+		for range s.count(uint64(s.arrayLen()), leastTopToken) {
 			tokens = append(tokens, topToken(s))
 		}
 		d.top[position] = tokens
@@ -274,7 +281,7 @@ func byteList(s *scanner) []byte {
 }
 
 func finishReason(s *scanner) (inference.FinishReason, string) {
-	if lead := s.peek(); lead&0xf0 == 0x80 || lead == 0xde { // {"error": text}
+	if lead := s.peek(); lead&0xf0 == 0x80 || lead == 0xde || lead == 0xdf { // {"error": text}
 		message := ""
 		for range s.mapLen() {
 			s.skip()

@@ -136,10 +136,10 @@ func appendAnnotated(dst []byte, o *inference.Output) ([]byte, error) {
 	return dst, nil
 }
 
-// appendEngineOutput writes the ten members that every item of the reference has, then those that are set.
+// appendEngineOutput writes the nine members that every item of the reference has, then those that are set.
 func appendEngineOutput(dst []byte, o *inference.Output) ([]byte, error) {
-	members := uint32(10)
-	for _, set := range [...]bool{o.Usage != nil, !o.DisaggregatedParams.IsZero(), o.EncoderResult != nil,
+	members := uint32(9)
+	for _, set := range [...]bool{!o.StopReason.IsZero(), o.Usage != nil, !o.DisaggregatedParams.IsZero(), o.EncoderResult != nil,
 		o.ExtraArgs != nil, o.EngineData != nil, o.RoutingData != nil} {
 		if set {
 			members++
@@ -174,26 +174,32 @@ func appendEngineOutput(dst []byte, o *inference.Output) ([]byte, error) {
 	dst = appendTopLogprobs(dst, o.TopLogprobs)
 	dst = msgp.AppendString(dst, "finish_reason")
 	dst = appendFinish(dst, o)
+	if !o.StopReason.IsZero() {
+		dst = msgp.AppendString(dst, "stop_reason")
+		dst = appendStopReason(dst, o.StopReason)
+	}
 	dst = msgp.AppendString(dst, "index")
-	dst = msgp.AppendUint32(dst, o.Index)
-	dst = msgp.AppendString(dst, "stop_reason")
-	dst = appendStopReason(dst, o.StopReason)
+	if o.Index == 0 { // the only choice, or the first: the reference says neither
+		dst = msgp.AppendNil(dst)
+	} else {
+		dst = msgp.AppendUint32(dst, o.Index)
+	}
 	return appendRareOutput(dst, o)
 }
 
 // appendRareOutput writes the members that few items have.
 func appendRareOutput(dst []byte, o *inference.Output) ([]byte, error) {
 	var err error
-	if o.Usage != nil {
-		dst = msgp.AppendString(dst, "completion_usage")
-		if dst, err = appendUsage(dst, o.Usage); err != nil {
-			return dst, err
-		}
-	}
 	if !o.DisaggregatedParams.IsZero() {
 		dst = msgp.AppendString(dst, "disaggregated_params")
 		if dst, err = AppendOpaque(dst, o.DisaggregatedParams, inference.MessagePack); err != nil {
 			return dst, fmt.Errorf("disaggregated_params: %w", err)
+		}
+	}
+	if o.Usage != nil {
+		dst = msgp.AppendString(dst, "completion_usage")
+		if dst, err = appendUsage(dst, o.Usage); err != nil {
+			return dst, err
 		}
 	}
 	for _, member := range [...]struct {
@@ -226,13 +232,10 @@ func appendFinish(dst []byte, o *inference.Output) []byte {
 }
 
 func appendStopReason(dst []byte, reason inference.StopReason) []byte {
-	switch {
-	case reason.IsToken:
+	if reason.IsToken {
 		return msgp.AppendUint32(dst, reason.TokenID)
-	case reason.Text != "":
-		return msgp.AppendString(dst, reason.Text)
 	}
-	return msgp.AppendNil(dst)
+	return msgp.AppendString(dst, reason.Text)
 }
 
 func appendLogprobs(dst []byte, logprobs []float64) []byte {
@@ -315,7 +318,7 @@ func appendPromptDetails(dst []byte, audio, cached *uint32) []byte {
 	}
 	dst = msgp.AppendMapHeader(dst, 2)
 	dst = msgp.AppendString(dst, "audio_tokens")
-	dst = appendOptionalUint(dst, audio)
+	dst = appendOptionalUint32(dst, audio)
 	dst = msgp.AppendString(dst, "cached_tokens")
-	return appendOptionalUint(dst, cached)
+	return appendOptionalUint32(dst, cached)
 }

@@ -27,6 +27,9 @@ func DecodeRequest(body []byte, codec inference.Codec) (*inference.Request, erro
 			return nil, fmt.Errorf("request body: %w", s.failed)
 		}
 	}
+	if s.failed == nil && s.at != len(body) {
+		s.fail("bytes after the end of the body")
+	}
 	if err := s.err(); err != nil {
 		return nil, fmt.Errorf("request body: %w", err)
 	}
@@ -58,6 +61,10 @@ func decodeMember(s *scanner, r *inference.Request, name string) error {
 			r.RouterOverride = &inference.RouterOverride{}
 			decodeOverride(s, r.RouterOverride)
 		}
+	case "multi_modal_data":
+		decodeMedia(s, r)
+	case "router":
+		decodeTargets(s, r)
 	case "prompt_embeds":
 		r.PromptEmbeds = s.str()
 	case "prefill_result":
@@ -71,11 +78,11 @@ func decodeMember(s *scanner, r *inference.Request, name string) error {
 			return decodeBootstrap(s, r.Bootstrap)
 		}
 	case "require_reasoning":
-		r.RequireReasoning = s.boolean()
+		r.RequireReasoning = s.flag()
 	case "request_timestamp_ms":
 		r.RequestTimestamp = s.optionalFloat64()
 	case "_HEALTH_CHECK":
-		r.HealthCheck = s.boolean()
+		r.HealthCheck = s.flag()
 	case "extra_args":
 		return decodeJSON(s, &r.ExtraArgs)
 	case "encoder_result":
@@ -104,6 +111,47 @@ func decodeJSON(s *scanner, text *[]byte) error {
 	converted, err := AppendJSON(nil, raw)
 	*text = converted
 	return err
+}
+
+// decodeMedia reads the media that are named by a URL or a UUID. Those that a frontend decoded itself lie in shared memory of
+// that machine, which nothing here reads; they are skipped.
+func decodeMedia(s *scanner, r *inference.Request) {
+	if s.null() {
+		return
+	}
+	r.MultiModal = make(map[string][]inference.Media)
+	for range s.mapLen() {
+		kind := s.str()
+		list := []inference.Media{}
+		for range s.bounded(maxStrings) {
+			var medium inference.Media
+			for range s.mapLen() {
+				switch string(s.text()) {
+				case "Url":
+					medium.URL = s.str()
+				case "UuidOnly":
+					medium.UUID = s.str()
+				default:
+					s.skip()
+				}
+			}
+			list = append(list, medium)
+		}
+		r.MultiModal[kind] = list
+	}
+}
+
+func decodeTargets(s *scanner, r *inference.Request) {
+	for range s.mapLen() {
+		switch string(s.text()) {
+		case "ttft_target":
+			r.TTFTTarget = s.optionalFloat64()
+		case "itl_target":
+			r.ITLTarget = s.optionalFloat64()
+		default:
+			s.skip()
+		}
+	}
 }
 
 func decodeAgent(s *scanner, a *inference.AgentContext) {
@@ -283,6 +331,30 @@ func decodeRouting(s *scanner, r *inference.Routing) {
 			r.Priority = s.optionalInt32()
 		case "strict_priority":
 			r.StrictPriority = s.optionalUint32()
+		case "allowed_worker_ids":
+			r.AllowedWorkerIDs = s.uint64s()
+		case "routing_constraints":
+			decodeConstraints(s, r)
+		default:
+			s.skip()
+		}
+	}
+}
+
+func decodeConstraints(s *scanner, r *inference.Routing) {
+	for range s.mapLen() {
+		switch string(s.text()) {
+		case "required_taints":
+			r.RequiredTaints = s.strings()
+		case "preferred_taints":
+			if s.null() {
+				continue
+			}
+			r.PreferredTaints = make(map[string]float32)
+			for range s.mapLen() {
+				taint := s.str()
+				r.PreferredTaints[taint] = float32(s.float())
+			}
 		default:
 			s.skip()
 		}
@@ -318,6 +390,9 @@ func decodeBootstrap(s *scanner, b *inference.Bootstrap) error {
 		case "bootstrap_room":
 			b.Room = s.uint(1<<64 - 1)
 		case "handoff_id":
+			if s.null() {
+				continue
+			}
 			id := s.text()
 			if len(id) == len(b.HandoffID) {
 				copy(b.HandoffID[:], id)

@@ -20,9 +20,15 @@ func beginMap(dst []byte) *mapWriter {
 	return &mapWriter{at: len(dst), dst: append(dst, 0xde, 0, 0)}
 }
 
+// end closes the map. One of up to 15 members gets the short head, as the reference's encoder writes it.
 func (m *mapWriter) end() []byte {
-	binary.BigEndian.PutUint16(m.dst[m.at+1:], m.count)
-	return m.dst
+	if m.count > 15 {
+		binary.BigEndian.PutUint16(m.dst[m.at+1:], m.count)
+		return m.dst
+	}
+	m.dst[m.at] = 0x80 | byte(m.count)
+	copy(m.dst[m.at+1:], m.dst[m.at+3:])
+	return m.dst[:len(m.dst)-2]
 }
 
 func (m *mapWriter) key(name string) {
@@ -143,14 +149,14 @@ func appendRequest(dst []byte, r *inference.Request) ([]byte, error) {
 	m.text("mdc_sum", r.CardChecksum)
 	m.key("annotations")
 	m.dst = appendStrings(m.dst, r.Annotations)
+	m.key("routing")
+	m.dst = appendRouting(m.dst, &r.Routing)
 	if o := r.RouterOverride; o != nil {
 		m.key("router_config_override")
 		m.dst = appendOverride(m.dst, o)
 	} else {
 		m.null("router_config_override")
 	}
-	m.key("routing")
-	m.dst = appendRouting(m.dst, &r.Routing)
 	if err := appendRareRequest(m, r); err != nil {
 		return dst, err
 	}
@@ -268,11 +274,11 @@ func appendSampling(dst []byte, s *inference.SamplingOptions) ([]byte, error) {
 	orNil(m, "repetition_penalty", s.RepetitionPenalty, msgp.AppendFloat32)
 	orNil(m, "temperature", s.Temperature, msgp.AppendFloat32)
 	orNil(m, "top_p", s.TopP, msgp.AppendFloat32)
-	orNil(m, "top_k", s.TopK, msgp.AppendInt32)
+	orNil(m, "top_k", s.TopK, appendInt[int32])
 	orNil(m, "min_p", s.MinP, msgp.AppendFloat32)
 	orNil(m, "use_beam_search", s.UseBeamSearch, msgp.AppendBool)
 	orNil(m, "length_penalty", s.LengthPenalty, msgp.AppendFloat32)
-	orNil(m, "seed", s.Seed, msgp.AppendInt64)
+	orNil(m, "seed", s.Seed, appendInt[int64])
 	orNil(m, "include_stop_str_in_output", s.IncludeStopString, msgp.AppendBool)
 	g := s.Guided
 	if g == nil {
@@ -335,7 +341,7 @@ func appendRouting(dst []byte, r *inference.Routing) []byte {
 		m.text("cache_salt", r.CacheSalt)
 	}
 	present(m, "priority_jump", r.PriorityJump, msgp.AppendFloat64)
-	present(m, "priority", r.Priority, msgp.AppendInt32)
+	present(m, "priority", r.Priority, appendInt[int32])
 	present(m, "strict_priority", r.StrictPriority, msgp.AppendUint32)
 	if r.AllowedWorkerIDs != nil {
 		m.key("allowed_worker_ids")

@@ -1,50 +1,26 @@
 package wire
 
-import "github.com/tinylib/msgp/msgp"
+import (
+	"fmt"
+
+	"github.com/tinylib/msgp/msgp"
+)
 
 // Appenders for values that may be unset. Integers take the shortest form, as the reference's encoder writes them.
 
-func appendOptionalUint[T uint8 | uint32 | uint64](dst []byte, value *T) []byte {
+// appendInt appends a signed integer; one that is not negative takes the unsigned form.
+func appendInt[T int32 | int64](dst []byte, value T) []byte {
+	if value >= 0 {
+		return msgp.AppendUint64(dst, uint64(value))
+	}
+	return msgp.AppendInt64(dst, int64(value))
+}
+
+func appendOptionalUint32(dst []byte, value *uint32) []byte {
 	if value == nil {
 		return msgp.AppendNil(dst)
 	}
-	return msgp.AppendUint64(dst, uint64(*value))
-}
-
-func appendOptionalInt[T int32 | int64](dst []byte, value *T) []byte {
-	if value == nil {
-		return msgp.AppendNil(dst)
-	}
-	return msgp.AppendInt64(dst, int64(*value))
-}
-
-func appendOptionalFloat32(dst []byte, value *float32) []byte {
-	if value == nil {
-		return msgp.AppendNil(dst)
-	}
-	return msgp.AppendFloat32(dst, *value)
-}
-
-func appendOptionalFloat64(dst []byte, value *float64) []byte {
-	if value == nil {
-		return msgp.AppendNil(dst)
-	}
-	return msgp.AppendFloat64(dst, *value)
-}
-
-func appendOptionalBool(dst []byte, value *bool) []byte {
-	if value == nil {
-		return msgp.AppendNil(dst)
-	}
-	return msgp.AppendBool(dst, *value)
-}
-
-// appendOptionalText writes "" as nil.
-func appendOptionalText(dst []byte, text string) []byte {
-	if text == "" {
-		return msgp.AppendNil(dst)
-	}
-	return msgp.AppendString(dst, text)
+	return msgp.AppendUint32(dst, *value)
 }
 
 func appendStrings(dst []byte, list []string) []byte {
@@ -55,28 +31,12 @@ func appendStrings(dst []byte, list []string) []byte {
 	return dst
 }
 
-// appendOptionalStrings writes an empty list as nil.
-func appendOptionalStrings(dst []byte, list []string) []byte {
-	if len(list) == 0 {
-		return msgp.AppendNil(dst)
-	}
-	return appendStrings(dst, list)
-}
-
 func appendUint32s(dst []byte, list []uint32) []byte {
 	dst = msgp.AppendArrayHeader(dst, uint32(len(list)))
 	for _, value := range list {
 		dst = msgp.AppendUint32(dst, value)
 	}
 	return dst
-}
-
-// appendOptionalUint32s writes an empty list as nil.
-func appendOptionalUint32s(dst []byte, list []uint32) []byte {
-	if len(list) == 0 {
-		return msgp.AppendNil(dst)
-	}
-	return appendUint32s(dst, list)
 }
 
 // Readers for values that may be nil.
@@ -110,13 +70,44 @@ func optional[T any](s *scanner, read func() T) *T {
 	return &value
 }
 
+// maxStrings bounds a list of strings in a body: an empty string takes one byte on the wire and 16 in memory.
+const maxStrings = 1 << 16
+
+// bounded reads the head of an array that may have at most limit elements.
+func (s *scanner) bounded(limit int) int {
+	n := s.arrayLen()
+	if n > limit {
+		s.fail(fmt.Sprintf("%d elements announced, at most %d are allowed here", n, limit))
+		return 0
+	}
+	return n
+}
+
+// strings reads a list of strings; nil for nil.
 func (s *scanner) strings() []string {
-	var list []string
-	for range s.arrayLen() {
+	if s.null() {
+		return nil
+	}
+	list := []string{}
+	for range s.bounded(maxStrings) {
 		list = append(list, s.str())
 	}
 	return list
 }
+
+func (s *scanner) uint64s() []uint64 {
+	if s.null() {
+		return nil
+	}
+	list := []uint64{}
+	for range s.bounded(maxStrings) {
+		list = append(list, s.uint(1<<64-1))
+	}
+	return list
+}
+
+// flag reads a boolean that may be nil, which means false.
+func (s *scanner) flag() bool { return !s.null() && s.boolean() }
 
 func (s *scanner) uint32s() []uint32 {
 	if s.null() {
