@@ -1,0 +1,175 @@
+package observe
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"signalbox/kvindex"
+	"signalbox/router/kv"
+)
+
+// Probe is where the numbers of a router come from that are looked at when a scraper asks. Members that a pool does not have are
+// nil.
+type Probe struct {
+	// Loads appends what every rank is doing.
+	Loads func([]kv.RankLoad) []kv.RankLoad
+	Stats func() kv.Stats
+	// Index describes the index of cached blocks.
+	Index func() kvindex.Stats
+	// Events describes the stream of KV events that feeds it.
+	Events func() EventStats
+	// Mismatch is how many workers should publish KV events and do not.
+	Mismatch func() int
+}
+
+// EventStats count what happened to KV events since the start.
+type EventStats struct {
+	// Applied counts events by type ("stored", "removed", "cleared") and status ("ok", "parent_block_not_found",
+	// "block_not_found", "invalid_block", "capacity_exhausted").
+	Applied map[EventOutcome]uint64
+	// Duplicates are events that told what was known.
+	Duplicates uint64
+	// Gaps are missing events that were noticed, Recoveries the ranks whose state was fetched anew.
+	Gaps, Recoveries uint64
+}
+
+// EventOutcome is what became of an event.
+type EventOutcome struct{ Type, Status string }
+
+// Watch shows the numbers of a pool from now on, until stop is called.
+func (r *Router) Watch(probe Probe) (stop func()) {
+	m := r.routers
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r.probe = probe
+	m.pools[r] = true
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.pools, r)
+	}
+}
+
+func (m *Routers) describe() {
+	describe := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	rank := []string{"dp_rank", "worker_id", "worker_type"}
+	pool := []string{"model", "worker_type", "target_namespace", "target_component", "target_endpoint"}
+	m.decodeBlocks = describe(DefaultPrefix+"_worker_active_decode_blocks", "KV blocks that requests in flight hold on the rank", rank...)
+	m.prefillTokens = describe(DefaultPrefix+"_worker_active_prefill_tokens", "Prompt tokens that the rank has yet to compute", rank...)
+	m.registered = describe("dynamo_component_router_worker_registered", "1 for every rank that the router knows", component("router_worker_id", "dp_rank", "worker_type")...)
+	m.mismatch = describe("dynamo_component_router_kv_event_source_mismatch_workers", "Workers whose KV events are missing", component(pool...)...)
+	m.applied = describe("dynamo_component_kv_cache_events_applied", "KV events by what became of them", component("event_type", "status")...)
+	m.warnings = describe("dynamo_component_kv_cache_event_warnings", "KV events that are valid and odd", component("warning_kind")...)
+	m.gaps = describe("signalbox_kv_event_gaps_total", "Times that KV events were found missing", pool...)
+	m.recoveries = describe("signalbox_kv_event_recoveries_total", "Times that a rank's blocks were asked for anew", pool...)
+	m.indexBlocks = describe("signalbox_kv_index_blocks", "Live blocks in the index, counted for each rank that holds them", append(pool, "tier")...)
+	m.indexBytes = describe("signalbox_kv_index_bytes", "Memory of the index", pool...)
+	m.indexRanks = describe("signalbox_kv_index_ranks", "Ranks that the index knows", pool...)
+	m.indexRefused = describe("signalbox_kv_index_refused_blocks_total", "Blocks that the index had no room for", pool...)
+	m.expired = describe("signalbox_router_expired_requests_total", "Requests whose end was lost and that were forgotten", pool...)
+}
+
+// Describe implements prometheus.Collector.
+func (m *Routers) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.decodeBlocks, m.prefillTokens, m.registered, m.mismatch, m.applied, m.warnings, m.gaps,
+		m.recoveries, m.indexBlocks, m.indexBytes, m.indexRanks, m.indexRefused, m.expired} {
+		to <- d
+	}
+}
+
+// series sums what several pools say about the same series: adapters of one model share its workers.
+type series struct {
+	values map[seriesKey]*sample
+	order  []*sample
+}
+
+type seriesKey struct {
+	desc   *prometheus.Desc
+	labels [9]string
+}
+
+type sample struct {
+	desc   *prometheus.Desc
+	kind   prometheus.ValueType
+	value  float64
+	labels []string
+}
+
+func (s *series) add(desc *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
+	key := seriesKey{desc: desc}
+	copy(key.labels[:], labels)
+	if known := s.values[key]; known != nil {
+		known.value += value
+		return
+	}
+	added := &sample{desc: desc, kind: kind, value: value, labels: labels}
+	s.values[key] = added
+	s.order = append(s.order, added)
+}
+
+// Collect implements prometheus.Collector.
+func (m *Routers) Collect(to chan<- prometheus.Metric) {
+	m.mu.Lock()
+	pools := make([]*Router, 0, len(m.pools))
+	for pool := range m.pools {
+		pools = append(pools, pool)
+	}
+	m.mu.Unlock()
+	s := series{values: make(map[seriesKey]*sample)}
+	for _, pool := range pools {
+		pool.collect(&s)
+	}
+	for _, sample := range s.order {
+		value := sample.value
+		if sample.desc == m.registered {
+			value = 1
+		}
+		to <- prometheus.MustNewConstMetric(sample.desc, sample.kind, value, sample.labels...)
+	}
+}
+
+func (r *Router) collect(s *series) {
+	m, l := r.routers, &r.labels
+	process := []string{l.Namespace, l.Component, m.routerID, m.processID}
+	pool := []string{l.Model, l.WorkerType, l.Namespace, l.Component, l.Endpoint}
+	with := func(base []string, more ...string) []string { return append(append([]string{}, base...), more...) }
+	if r.probe.Loads != nil {
+		for _, load := range r.probe.Loads(nil) {
+			rank, worker := strconv.FormatUint(uint64(load.Rank.DPRank), 10), strconv.FormatUint(load.Rank.WorkerID, 10)
+			s.add(m.decodeBlocks, prometheus.GaugeValue, float64(load.ActiveDecodeBlocks), rank, worker, l.WorkerType)
+			s.add(m.prefillTokens, prometheus.GaugeValue, float64(load.ActivePrefillTokens), rank, worker, l.WorkerType)
+			s.add(m.registered, prometheus.GaugeValue, 1, with(process, worker, rank, l.WorkerType)...)
+		}
+	}
+	if r.probe.Mismatch != nil {
+		s.add(m.mismatch, prometheus.GaugeValue, float64(r.probe.Mismatch()), with(process, pool...)...)
+	}
+	if r.probe.Stats != nil {
+		s.add(m.expired, prometheus.CounterValue, float64(r.probe.Stats().Expired), pool...)
+	}
+	if r.probe.Index != nil {
+		stats := r.probe.Index()
+		for tier := range kvindex.Tier(kvindex.Tiers) {
+			s.add(m.indexBlocks, prometheus.GaugeValue, float64(stats.Blocks[tier]), with(pool, tier.String())...)
+		}
+		s.add(m.indexBytes, prometheus.GaugeValue, float64(stats.Bytes), pool...)
+		s.add(m.indexRanks, prometheus.GaugeValue, float64(stats.Ranks), pool...)
+		s.add(m.indexRefused, prometheus.CounterValue, float64(stats.Refused), pool...)
+	}
+	if r.probe.Events != nil {
+		r.collectEvents(s, process, pool)
+	}
+}
+
+func (r *Router) collectEvents(s *series, process, pool []string) {
+	m, stats := r.routers, r.probe.Events()
+	for outcome, count := range stats.Applied {
+		s.add(m.applied, prometheus.CounterValue, float64(count), append(append([]string{}, process...), outcome.Type, outcome.Status)...)
+	}
+	s.add(m.warnings, prometheus.CounterValue, float64(stats.Duplicates), append(append([]string{}, process...), "duplicate_store")...)
+	s.add(m.gaps, prometheus.CounterValue, float64(stats.Gaps), pool...)
+	s.add(m.recoveries, prometheus.CounterValue, float64(stats.Recoveries), pool...)
+}
