@@ -103,7 +103,7 @@ func (c *Client) Back(workerID uint64) {
 func (c *Client) Send(ctx context.Context, target inference.Target, request *inference.Request) (inference.Stream, error) {
 	return c.send(ctx, target, request.ID, request, func(dst []byte) ([]byte, error) {
 		return wire.AppendRequest(dst, request, target.Codec)
-	}, false)
+	}, wire.ItemDecoder{Codec: target.Codec})
 }
 
 // SendRaw sends a body that is JSON of any shape; the items of the stream carry raw JSON bodies.
@@ -113,15 +113,23 @@ func (c *Client) SendRaw(ctx context.Context, target inference.Target, id string
 			return append(dst, body...), nil
 		}
 		return wire.AppendMessagePack(dst, body)
-	}, true)
+	}, wire.ItemDecoder{Codec: target.Codec, Raw: true})
 }
 
-func (c *Client) send(ctx context.Context, target inference.Target, id string, request *inference.Request, body func([]byte) ([]byte, error), raw bool) (inference.Stream, error) {
+// SendValue sends a body that is in the target's codec already, to an endpoint that answers without the wrapper of generation;
+// the items of the stream carry bodies in the same codec.
+func (c *Client) SendValue(ctx context.Context, target inference.Target, id string, body []byte) (inference.Stream, error) {
+	return c.send(ctx, target, id, &inference.Request{ID: id}, func(dst []byte) ([]byte, error) {
+		return append(dst, body...), nil
+	}, wire.ItemDecoder{Codec: target.Codec, Plain: true})
+}
+
+func (c *Client) send(ctx context.Context, target inference.Target, id string, request *inference.Request, body func([]byte) ([]byte, error), decoder wire.ItemDecoder) (inference.Stream, error) {
 	host, path, ok := strings.Cut(target.Address, "/")
 	if !ok {
 		return nil, inference.Errorf(inference.CannotConnect, "worker address %q has no endpoint path", target.Address)
 	}
-	s := newStream(c, target, uuid.NewString(), raw)
+	s := newStream(c, target, uuid.NewString(), decoder)
 	p, err := c.register(host, s)
 	if err != nil {
 		return nil, err

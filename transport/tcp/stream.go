@@ -48,8 +48,8 @@ func giveReader(r *wire.MessageReader) {
 
 func timestamp() string { return strconv.FormatInt(time.Now().UnixNano(), 10) }
 
-func newStream(c *Client, target inference.Target, subject string, raw bool) *stream {
-	return &stream{client: c, subject: subject, workerID: target.WorkerID, decoder: wire.ItemDecoder{Codec: target.Codec, Raw: raw}, home: make(chan struct{})}
+func newStream(c *Client, target inference.Target, subject string, decoder wire.ItemDecoder) *stream {
+	return &stream{client: c, subject: subject, workerID: target.WorkerID, decoder: decoder, home: make(chan struct{})}
 }
 
 // dispatch sends the request and waits until the worker takes it: by its acknowledgement, or by calling home.

@@ -15,6 +15,8 @@ type ItemDecoder struct {
 	Codec inference.Codec
 	// Raw leaves items undecoded: Output.Body gets their JSON.
 	Raw bool
+	// Plain is for endpoints whose items have no annotated wrapper (recovery queries): Output.Body gets the data as it is, in Codec.
+	Plain bool
 
 	output inference.Output
 	// The memory behind the output's members, which are nil in items that lack them.
@@ -42,6 +44,9 @@ type Item struct {
 
 // Decode reads one data frame: {"data": annotated item, "complete_final": bool}.
 func (d *ItemDecoder) Decode(data []byte) (Item, error) {
+	if d.Plain {
+		return d.decodePlain(data)
+	}
 	if d.Codec == inference.JSON {
 		if d.Raw {
 			return d.decodeRawJSON(data)
@@ -422,4 +427,40 @@ func (d *ItemDecoder) decodeRawJSON(data []byte) (Item, error) {
 		item.Output = &d.output
 	}
 	return item, nil
+}
+
+// decodePlain finds the data of an item without a wrapper and hands it out as it is.
+func (d *ItemDecoder) decodePlain(data []byte) (Item, error) {
+	var item Item
+	d.reset()
+	if d.Codec == inference.JSON {
+		document, err := jsontape.Parse(data)
+		if err != nil {
+			return Item{}, err
+		}
+		root := document.Root()
+		item.Final, _ = root.Get("complete_final").Bool()
+		if body := root.Get("data"); body.Present() {
+			d.output.Body = body.Raw()
+			item.Output = &d.output
+		}
+		return item, nil
+	}
+	s := scanner{data: data, part: "response item"}
+	for range s.mapLen() {
+		switch string(s.text()) {
+		case "data":
+			if d.output.Body = s.raw(); d.output.Body != nil {
+				item.Output = &d.output
+			}
+		case "complete_final":
+			item.Final = s.boolean()
+		default:
+			s.skip()
+		}
+	}
+	if s.failed == nil && s.at != len(data) {
+		s.fail("bytes after the end of the item")
+	}
+	return item, s.err()
 }
