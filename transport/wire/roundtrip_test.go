@@ -120,9 +120,7 @@ func drawRareRequest(t *rapid.T, r *inference.Request) {
 	}
 	if flag.Draw(t, "prefill result") {
 		r.PrefillResult = &inference.PrefillResult{DisaggregatedParams: drawOpaque(t, "params"), CachedTokens: optionally(t, "cached", rapid.Uint32())}
-		if r.PrefillResult.DisaggregatedParams.IsZero() {
-			r.PrefillResult = nil
-		}
+		r.PrefillResult.DisaggregatedParams.Codec = inference.MessagePack // so do those that are not there arrive
 	}
 	if flag.Draw(t, "bootstrap") {
 		r.Bootstrap = &inference.Bootstrap{Host: text.Draw(t, "host"), Port: rapid.Uint16().Draw(t, "port"), Room: rapid.Uint64().Draw(t, "room")}

@@ -225,9 +225,14 @@ func appendMessagePackNode(dst []byte, node jsontape.Node) []byte {
 	return msgp.AppendNil(dst)
 }
 
-// AppendOpaque appends an engine-owned value in the wanted encoding: unchanged when it is in that already.
+// AppendOpaque appends an engine-owned value in the wanted encoding: unchanged when it is in that already, nil when there is
+// none.
 func AppendOpaque(dst []byte, value inference.Opaque, codec inference.Codec) ([]byte, error) {
 	switch {
+	case value.IsZero() && codec == inference.JSON:
+		return append(dst, "null"...), nil
+	case value.IsZero():
+		return msgp.AppendNil(dst), nil
 	case value.Codec == codec:
 		return append(dst, value.Bytes...), nil
 	case codec == inference.JSON:
