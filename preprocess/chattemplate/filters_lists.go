@@ -191,7 +191,7 @@ func filterUnique(m *machine, v Value, args arguments) (Value, error) {
 			return err
 		}
 		out = append(out, item)
-		if err := m.allocateValues(2); err != nil {
+		if err := m.allocate(indexedBytes); err != nil {
 			return err
 		}
 		return seen.set(key, True)

@@ -94,7 +94,9 @@ func (m *machine) allocate(bytes int) error {
 const (
 	valueBytes = 24
 	entryBytes = 2 * valueBytes
-	stringCost = 16
+	// indexedBytes is an entry of a large dict: itself, its hash key and its place in the index, each grown by doubling.
+	indexedBytes = 6 * entryBytes
+	stringCost   = 16
 )
 
 func (m *machine) allocateValues(n int) error {
