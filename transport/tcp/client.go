@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"context"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -20,9 +21,15 @@ type Client struct {
 	address  string // advertised to workers
 	dials    chan struct{}
 
+	// base ends with the client: dials belong to it, not to a request.
+	base   context.Context
+	cancel context.CancelFunc
+
 	mu      sync.Mutex
 	pools   map[string]*pool
 	pending map[string]*stream // by subject, until the worker calls home
+	running map[*stream]struct{}
+	greeted map[net.Conn]time.Time // connections that have not said yet what they are, since when
 	gone    map[uint64]time.Time
 	closed  bool
 	wait    sync.WaitGroup
@@ -38,8 +45,10 @@ func NewClient(options Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	base, cancel := context.WithCancel(context.Background())
 	c := &Client{options: options, listener: listener, address: listener.Addr().String(), dials: make(chan struct{}, options.ConnectLimit),
-		pools: make(map[string]*pool), pending: make(map[string]*stream), gone: make(map[uint64]time.Time)}
+		base: base, cancel: cancel, pools: make(map[string]*pool), pending: make(map[string]*stream), running: make(map[*stream]struct{}),
+		greeted: make(map[net.Conn]time.Time), gone: make(map[uint64]time.Time)}
 	c.own(c.accept)
 	return c, nil
 }
@@ -58,16 +67,24 @@ func (c *Client) own(run func()) bool {
 // Close ends all connections; streams that still run fail.
 func (c *Client) Close() error {
 	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
 	c.closed = true
-	pools, pending := c.pools, c.pending
-	c.pools, c.pending = nil, nil
+	pools, running, greeted := c.pools, c.running, c.greeted
+	c.pools, c.pending, c.running, c.greeted = nil, nil, nil, nil
 	c.mu.Unlock()
+	c.cancel()
 	err := c.listener.Close()
 	for _, p := range pools {
 		p.close()
 	}
-	for _, s := range pending {
-		s.fail(inference.Errorf(inference.Unavailable, "the transport is closed"))
+	for s := range running {
+		s.abort(closedError())
+	}
+	for conn := range greeted {
+		_ = conn.Close()
 	}
 	c.wait.Wait()
 	return err
@@ -138,13 +155,14 @@ func (c *Client) send(ctx context.Context, target inference.Target, id string, r
 	if err == nil {
 		err = s.dispatch(ctx, p, frame)
 	}
+	c.release(p)
 	if err != nil {
-		c.forget(s.subject)
+		_ = s.Close() // the worker may have called home meanwhile
 		failure := wire.AsError(err)
 		failure.WorkerID = target.WorkerID
 		return nil, failure
 	}
-	s.stopWatching = context.AfterFunc(ctx, func() { _ = s.Close() })
+	s.watch(ctx)
 	return s, nil
 }
 
@@ -153,7 +171,7 @@ func (c *Client) register(host string, s *stream) (*pool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, inference.Errorf(inference.Unavailable, "the transport is closed")
+		return nil, closedError()
 	}
 	if since, ok := c.gone[s.workerID]; ok && time.Since(since) < tombstone {
 		return nil, &inference.Error{Kind: inference.Disconnected, Message: "the worker has just gone from discovery", WorkerID: s.workerID}
@@ -163,13 +181,34 @@ func (c *Client) register(host string, s *stream) (*pool, error) {
 		p = &pool{client: c, address: host}
 		c.pools[host] = p
 	}
+	p.senders++
 	c.pending[s.subject] = s
+	c.running[s] = struct{}{}
 	return p, nil
 }
 
-func (c *Client) forget(subject string) {
+// release ends the hold on the pool that register took.
+func (c *Client) release(p *pool) {
 	c.mu.Lock()
-	delete(c.pending, subject)
+	p.senders--
+	c.mu.Unlock()
+	c.prune(p)
+}
+
+// prune forgets a pool that holds nothing: workers come and go, and their addresses with them.
+func (c *Client) prune(p *pool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pools[p.address] == p && p.idle() {
+		delete(c.pools, p.address)
+	}
+}
+
+// forget takes a stream that has ended out of the books.
+func (c *Client) forget(s *stream) {
+	c.mu.Lock()
+	delete(c.pending, s.subject)
+	delete(c.running, s)
 	c.mu.Unlock()
 }
 
@@ -218,36 +257,96 @@ func (c *Client) accept() {
 	}
 }
 
-// handshakeTimeout bounds the time from a worker's connection to its first message.
-const handshakeTimeout = 10 * time.Second
+const (
+	// handshakeTimeout bounds the time from a worker's connection to its first message.
+	handshakeTimeout = 10 * time.Second
+	// maxGreeted bounds the connections that have not said yet what they are. Workers say it at once: beyond the limit the
+	// one that has been silent for longest is closed.
+	maxGreeted = 1024
+)
 
 // greet reads the handshake and hands the connection to the stream that waits for it.
 func (c *Client) greet(conn net.Conn) {
-	_ = conn.SetReadDeadline(time.Now().Add(handshakeTimeout))
-	reader := takeReader(conn, c.options.MaxMessage)
-	message, err := reader.Next()
+	if !c.welcome(conn) {
+		_ = conn.Close()
+		return
+	}
+	_ = conn.SetReadDeadline(deadline(handshakeTimeout))
+	reader := takeReader(conn, wire.PrefixSize+wire.MaxControl)
+	handshake, err := readHandshake(reader)
+	s := c.introduce(conn, handshake.Subject)
 	if err != nil {
 		_ = conn.Close()
 		giveReader(reader)
 		return
 	}
-	handshake, err := wire.ParseHandshake(message.Header)
-	if err != nil {
-		_ = conn.Close()
+	if s == nil {
+		// Nobody waits any more: the request was cancelled meanwhile.
+		c.turnAway(conn)
 		giveReader(reader)
 		return
 	}
 	_ = conn.SetReadDeadline(time.Time{})
-	c.mu.Lock()
-	s := c.pending[handshake.Subject]
-	delete(c.pending, handshake.Subject)
-	c.mu.Unlock()
-	if s == nil {
-		// Nobody waits any more: the request was cancelled meanwhile.
-		_, _ = conn.Write(wire.AppendControlWord(nil, wire.Kill))
-		_ = conn.Close()
-		giveReader(reader)
-		return
-	}
+	reader.SetLimit(c.options.MaxMessage)
 	s.arrived(conn, reader)
+}
+
+func readHandshake(reader *wire.MessageReader) (wire.Handshake, error) {
+	message, err := reader.Next()
+	if err != nil {
+		return wire.Handshake{}, err
+	}
+	return wire.ParseHandshake(message.Header)
+}
+
+// welcome notes a connection that has said nothing yet; false when the client is closed.
+func (c *Client) welcome(conn net.Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	if len(c.greeted) >= maxGreeted {
+		var oldest net.Conn
+		var since time.Time
+		for have, at := range c.greeted {
+			if oldest == nil || at.Before(since) {
+				oldest, since = have, at
+			}
+		}
+		delete(c.greeted, oldest)
+		_ = oldest.Close()
+	}
+	c.greeted[conn] = time.Now()
+	return true
+}
+
+// introduce ends the greeting and returns who waits for the subject; nil for nobody.
+func (c *Client) introduce(conn net.Conn, subject string) *stream {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.greeted, conn)
+	s := c.pending[subject]
+	delete(c.pending, subject)
+	return s
+}
+
+// turnAway tells a worker to stop the work that nobody wants any more.
+func (c *Client) turnAway(conn net.Conn) {
+	_ = conn.SetWriteDeadline(deadline(time.Second))
+	_, _ = conn.Write(wire.AppendControlWord(nil, wire.Kill))
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	if !c.own(func() { drop(conn) }) {
+		_ = conn.Close()
+	}
+}
+
+// drop reads a connection to its end, for at most a second: closing it with unread data would reset it, and the worker might
+// never read the word that was sent.
+func drop(conn net.Conn) {
+	_ = conn.SetReadDeadline(deadline(time.Second))
+	_, _ = io.Copy(io.Discard, conn)
+	_ = conn.Close()
 }

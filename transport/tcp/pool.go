@@ -1,61 +1,48 @@
 package tcp
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"net"
+	"slices"
 	"sync"
+	"time"
 
 	"signalbox/inference"
-	"signalbox/transport/wire"
 )
 
 // pool holds the request connections to one worker process.
 type pool struct {
 	client  *Client
 	address string
-	mu      sync.Mutex
-	links   []*link
-	dialing int
+	senders int // requests that are being sent; guarded by client.mu
+
+	mu     sync.Mutex
+	links  []*link
+	dials  []*dialing
+	closed bool
 }
 
-// link is one request connection. Requests are written by whoever sends; acknowledgements come back in the same order and are
-// handed out by the link's goroutine, which ends with the connection.
-type link struct {
-	pool    *pool
-	conn    net.Conn
-	mu      sync.Mutex
-	waiting []chan ack // oldest first; guarded by mu
-	failed  error      // guarded by mu
-}
-
-// ack is a worker's reply to a request.
-type ack struct {
-	text string
+// dialing is a connection that is being made. Its goroutine belongs to the client and not to a request: one that is cancelled
+// takes the connection from nobody, and the requests of a burst share a few.
+type dialing struct {
+	done chan struct{} // closed when link or err is set
+	link *link
 	err  error
+
+	waiting int // requests; guarded by the pool's mu
 }
 
-// pipelined is how many requests may wait on one connection before another one is opened.
-const pipelined = 4
+const (
+	// pipelined is how many requests may wait on one connection before another one is opened.
+	pipelined = 4
+	// dialsPerHost bounds the connections that are being made to one host, so that one that does not answer leaves room for
+	// the others.
+	dialsPerHost = 8
+)
 
-// send writes the frame on some connection and returns where its acknowledgement will arrive.
-func (p *pool) send(ctx context.Context, frame []byte) (<-chan ack, error) {
-	for {
-		l, err := p.link(ctx)
-		if err != nil {
-			return nil, err
-		}
-		reply, err := l.send(frame)
-		if err == nil {
-			return reply, nil
-		}
-		// The connection had died while idle: the frame never left. Another one is tried; a dead worker fails the dial.
-		p.remove(l)
-	}
-}
-
-func (p *pool) link(ctx context.Context) (*link, error) {
+// link returns a connection for one more request: one with room, else a new one. fresh demands a new one.
+func (p *pool) link(ctx context.Context, fresh bool) (*link, error) {
 	p.mu.Lock()
 	var best *link
 	least := 0
@@ -64,45 +51,89 @@ func (p *pool) link(ctx context.Context) (*link, error) {
 			best, least = l, load
 		}
 	}
-	if best != nil && (least < pipelined || len(p.links)+p.dialing >= p.client.options.PoolSize) {
+	full := len(p.links)+len(p.dials) >= p.client.options.PoolSize
+	if best != nil && (full || least < pipelined && !fresh) {
 		p.mu.Unlock()
 		return best, nil
 	}
-	p.dialing++
+	d, begun := p.join(full)
 	p.mu.Unlock()
-	l, err := p.dial(ctx)
+	if begun && !p.client.own(func() { p.connect(d) }) {
+		p.conclude(d, nil, net.ErrClosed)
+	}
+	select {
+	case <-d.done:
+	case <-ctx.Done():
+		return nil, cancelled(ctx)
+	}
+	if d.err != nil {
+		return nil, &inference.Error{Kind: inference.CannotConnect, Message: "connect to worker at " + p.address, Cause: d.err}
+	}
+	return d.link, nil
+}
+
+// join returns a dial with room for one more request, or a new one that is to begin. The caller holds mu.
+func (p *pool) join(full bool) (d *dialing, begun bool) {
+	for _, have := range p.dials {
+		if d == nil || have.waiting < d.waiting {
+			d = have
+		}
+	}
+	if d == nil || d.waiting >= pipelined && !full && len(p.dials) < dialsPerHost {
+		d, begun = &dialing{done: make(chan struct{})}, true
+		p.dials = append(p.dials, d)
+	}
+	d.waiting++
+	return d, begun
+}
+
+// connect makes the connection of one dial.
+func (p *pool) connect(d *dialing) {
+	conn, err := p.dial()
+	if err != nil {
+		p.conclude(d, nil, err)
+		return
+	}
+	l := &link{pool: p, conn: conn, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	if !p.client.own(l.read) || !p.client.own(l.write) {
+		l.fail(net.ErrClosed)
+		p.conclude(d, nil, net.ErrClosed)
+		return
+	}
+	p.conclude(d, l, nil)
+}
+
+// conclude ends a dial with its link or its error.
+func (p *pool) conclude(d *dialing, l *link, err error) {
+	d.link, d.err = l, err
 	p.mu.Lock()
-	p.dialing--
-	if err == nil {
+	p.dials = slices.DeleteFunc(p.dials, func(have *dialing) bool { return have == d })
+	closed := p.closed
+	if l != nil && !closed && !l.dead() { // a dead one has been removed already, before it was here
 		p.links = append(p.links, l)
 	}
 	p.mu.Unlock()
-	return l, err
+	if l != nil && closed {
+		l.fail(net.ErrClosed)
+	}
+	close(d.done)
+	p.client.prune(p)
 }
 
-func (p *pool) dial(ctx context.Context) (*link, error) {
+func (p *pool) dial() (net.Conn, error) {
 	c := p.client
+	ctx, cancel := context.WithTimeout(c.base, c.options.ConnectTimeout)
+	defer cancel()
 	select {
 	case c.dials <- struct{}{}:
 		defer func() { <-c.dials }()
 	case <-ctx.Done():
-		return nil, cancelled(ctx)
+		return nil, ctx.Err()
 	}
-	dialContext, cancel := context.WithTimeout(ctx, c.options.ConnectTimeout)
+	// The wait for a slot takes nothing from the dial's own time.
+	ctx, cancel = context.WithTimeout(c.base, c.options.ConnectTimeout)
 	defer cancel()
-	conn, err := dial(dialContext, p.address, c.options.ClientTLS)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, cancelled(ctx)
-		}
-		return nil, &inference.Error{Kind: inference.CannotConnect, Message: "connect to worker at " + p.address, Cause: err}
-	}
-	l := &link{pool: p, conn: conn}
-	if !c.own(func() { l.read() }) {
-		_ = conn.Close()
-		return nil, inference.Errorf(inference.Unavailable, "the transport is closed")
-	}
-	return l, nil
+	return dial(ctx, p.address, c.options.ClientTLS)
 }
 
 func dial(ctx context.Context, address string, config *tls.Config) (net.Conn, error) {
@@ -125,72 +156,35 @@ func dial(ctx context.Context, address string, config *tls.Config) (net.Conn, er
 
 func (p *pool) remove(l *link) {
 	p.mu.Lock()
-	for i, have := range p.links {
-		if have == l {
-			p.links = append(p.links[:i:i], p.links[i+1:]...)
-			break
-		}
-	}
+	p.links = slices.DeleteFunc(p.links, func(have *link) bool { return have == l })
 	p.mu.Unlock()
-	_ = l.conn.Close()
+	p.client.prune(p)
+}
+
+// idle tells whether the pool holds nothing. The caller holds client.mu.
+func (p *pool) idle() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.senders == 0 && len(p.links) == 0 && len(p.dials) == 0
 }
 
 func (p *pool) close() {
 	p.mu.Lock()
-	links := p.links
-	p.links = nil
+	links := slices.Clone(p.links)
+	p.closed = true
 	p.mu.Unlock()
 	for _, l := range links {
-		_ = l.conn.Close()
-	}
-}
-
-func (l *link) load() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.waiting)
-}
-
-func (l *link) send(frame []byte) (<-chan ack, error) {
-	reply := make(chan ack, 1)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.failed != nil {
-		return nil, l.failed
-	}
-	l.waiting = append(l.waiting, reply)
-	if _, err := l.conn.Write(frame); err != nil {
-		l.waiting = l.waiting[:len(l.waiting)-1]
-		l.failed = err
-		return nil, err
-	}
-	return reply, nil
-}
-
-// read hands out acknowledgements until the connection ends.
-func (l *link) read() {
-	reader := bufio.NewReaderSize(l.conn, 512)
-	for {
-		text, err := wire.ReadAck(reader)
-		l.mu.Lock()
-		if err != nil {
-			l.failed = err
-			for _, reply := range l.waiting {
-				reply <- ack{err: err}
-			}
-			l.waiting = nil
-			l.mu.Unlock()
-			l.pool.remove(l)
-			return
-		}
-		if len(l.waiting) > 0 {
-			l.waiting[0] <- ack{text: text}
-			l.waiting = l.waiting[1:]
-		}
-		l.mu.Unlock()
+		l.fail(net.ErrClosed)
 	}
 }
 
 func cancelled(ctx context.Context) error {
 	return &inference.Error{Kind: inference.Cancelled, Message: "the request was cancelled", Cause: ctx.Err()}
 }
+
+func closedError() error {
+	return inference.Errorf(inference.Unavailable, "the transport is closed")
+}
+
+// deadline is when an operation that begins now must have ended.
+func deadline(limit time.Duration) time.Time { return time.Now().Add(limit) }

@@ -66,10 +66,16 @@ func Generate(engine func(ctx context.Context, request *inference.Request) (infe
 	}
 }
 
-// Emit adds one item; Flush sends what was added.
+// maxUnsent is how many bytes of items are gathered at most before they are sent.
+const maxUnsent = 64 << 10
+
+// Emit adds one item; Flush sends what was added. Much of it is sent at once.
 func (c *Call) Emit(output *inference.Output) error {
 	buffer, err := c.encoder.AppendOutput(c.buffer, output)
 	c.buffer = buffer
+	if err == nil && len(buffer) >= maxUnsent {
+		return c.Flush()
+	}
 	return err
 }
 
@@ -169,6 +175,9 @@ func (s *Server) accept() {
 	}
 }
 
+// ackTimeout bounds the write of an acknowledgement: a frontend that reads none is not served.
+const ackTimeout = 10 * time.Second
+
 // serve reads the requests of one connection until it ends, and acknowledges them in order.
 func (s *Server) serve(conn net.Conn) {
 	defer func() {
@@ -186,7 +195,9 @@ func (s *Server) serve(conn net.Conn) {
 			}
 			return
 		}
-		if _, err := conn.Write(wire.AppendAck(nil, s.take(frame))); err != nil {
+		ack := wire.AppendAck(nil, s.take(frame))
+		_ = conn.SetWriteDeadline(deadline(ackTimeout))
+		if _, err := conn.Write(ack); err != nil {
 			return
 		}
 	}
@@ -234,13 +245,19 @@ func (s *Server) answer(handler Handler, frame wire.RequestFrame) error {
 	if err != nil {
 		return fmt.Errorf("call home to %s: %w", control.CallHome.Address, err)
 	}
-	defer conn.Close()
 	ctx, cancel := context.WithCancel(s.base)
-	defer cancel()
+	// A write to a frontend that does not read ends with the request.
+	unblock := context.AfterFunc(ctx, func() { _ = conn.SetWriteDeadline(time.Now()) })
 	watched := make(chan struct{})
-	go func() { // ends with the connection
+	go func() {
 		defer close(watched)
 		s.watch(conn, cancel)
+	}()
+	defer func() {
+		unblock()
+		cancel()
+		_ = conn.Close()
+		<-watched
 	}()
 	call := &Call{Body: message.Data, Codec: control.Codec, ID: control.ID, Metadata: control.Metadata, conn: conn, encoder: wire.ItemEncoder{Codec: control.Codec}}
 	call.buffer = wire.AppendHandshake(call.buffer, control.CallHome.Subject, wire.ResponseStream)

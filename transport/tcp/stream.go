@@ -16,21 +16,24 @@ import (
 
 // stream is one answer. Before the worker calls home it waits for that; then Next reads the connection.
 type stream struct {
-	client       *Client
-	subject      string
-	workerID     uint64
-	decoder      wire.ItemDecoder
-	stopWatching func() bool
+	client   *Client
+	subject  string
+	workerID uint64
+	decoder  wire.ItemDecoder
 
 	home chan struct{} // closed when conn or failure is set
 
-	mu      sync.Mutex
-	conn    net.Conn
-	reader  *wire.MessageReader
-	failure error // why the stream can't go on
-	ended   bool  // read to its clean end, or closed
+	mu           sync.Mutex
+	conn         net.Conn
+	reader       *wire.MessageReader
+	stopWatching func() bool
+	failure      error // why the stream can't go on
+	ended        bool  // read to its clean end, or closed
+	reading      bool  // Next reads the connection now
 
-	begun bool // the prologue was read; only Next touches it
+	// Only Next touches these.
+	begun bool // the prologue was read
+	final bool // the item that was returned last is the last
 }
 
 var readers = sync.Pool{New: func() any { return wire.NewMessageReader(nil, 0) }}
@@ -52,29 +55,47 @@ func newStream(c *Client, target inference.Target, subject string, decoder wire.
 	return &stream{client: c, subject: subject, workerID: target.WorkerID, decoder: decoder, home: make(chan struct{})}
 }
 
-// dispatch sends the request and waits until the worker takes it: by its acknowledgement, or by calling home.
+// dispatch sends the request and waits until the worker takes it: by its acknowledgement, or by calling home. A connection that
+// had died while nobody used it is replaced once.
 func (s *stream) dispatch(ctx context.Context, p *pool, frame []byte) error {
-	reply, err := p.send(ctx, frame)
-	if err != nil {
-		return err
-	}
 	timer := time.NewTimer(s.client.options.AckTimeout)
 	defer timer.Stop()
-	select {
-	case got := <-reply:
-		if got.err != nil {
-			return &inference.Error{Kind: inference.CannotConnect, Message: "the worker closed the connection before it took the request", Cause: got.err}
+	for fresh := false; ; fresh = true {
+		l, err := p.link(ctx, fresh)
+		if err != nil {
+			return err
 		}
-		if got.text != "" {
-			return inference.Errorf(wire.KindOfAck(got.text), "the worker refused the request: %.200s", got.text)
+		timer.Reset(s.client.options.AckTimeout)
+		sent := l.send(frame)
+		select {
+		case got := <-sent.reply:
+			switch {
+			case got.stale && !fresh:
+				continue
+			case got.err != nil:
+				return &inference.Error{Kind: inference.CannotConnect, Message: "the connection ended before the worker took the request", Cause: got.err}
+			case got.text != "":
+				return inference.Errorf(wire.KindOfAck(got.text), "the worker refused the request: %.200s", got.text)
+			}
+			return nil
+		case <-s.home:
+			return s.failed()
+		case <-timer.C:
+			l.fail(errSilent)
+			return inference.Errorf(inference.ConnectionTimeout, "the worker did not take the request within %v", s.client.options.AckTimeout)
+		case <-ctx.Done():
+			l.withdraw(sent)
+			return cancelled(ctx)
 		}
-		return nil
-	case <-s.home:
-		return s.failed()
-	case <-timer.C:
-		return inference.Errorf(inference.ConnectionTimeout, "the worker did not take the request within %v", s.client.options.AckTimeout)
-	case <-ctx.Done():
-		return cancelled(ctx)
+	}
+}
+
+// watch ends the stream with the context.
+func (s *stream) watch(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.stopWatching = context.AfterFunc(ctx, func() { _ = s.Close() })
 	}
 }
 
@@ -89,8 +110,7 @@ func (s *stream) arrived(conn net.Conn, reader *wire.MessageReader) {
 	s.mu.Lock()
 	if s.ended || s.failure != nil {
 		s.mu.Unlock()
-		_, _ = conn.Write(wire.AppendControlWord(nil, wire.Kill))
-		_ = conn.Close()
+		s.client.turnAway(conn)
 		giveReader(reader)
 		return
 	}
@@ -99,7 +119,7 @@ func (s *stream) arrived(conn net.Conn, reader *wire.MessageReader) {
 	s.mu.Unlock()
 }
 
-// fail ends a stream that has no connection yet.
+// fail ends the wait of a stream that has no connection yet.
 func (s *stream) fail(failure error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,6 +129,17 @@ func (s *stream) fail(failure error) {
 	}
 }
 
+// abort ends the stream, whatever its state; its reader is given the failure.
+func (s *stream) abort(failure error) {
+	s.fail(failure)
+	s.mu.Lock()
+	if s.failure == nil && !s.ended {
+		s.failure = failure
+	}
+	s.mu.Unlock()
+	s.end(false)
+}
+
 // Next implements inference.Stream.
 func (s *stream) Next(ctx context.Context) (*inference.Output, error) {
 	if !s.begun {
@@ -116,6 +147,9 @@ func (s *stream) Next(ctx context.Context) (*inference.Output, error) {
 			return nil, s.settle(err)
 		}
 		s.begun = true
+	}
+	if s.final {
+		return nil, s.settle(io.EOF)
 	}
 	for {
 		message, err := s.read()
@@ -135,6 +169,7 @@ func (s *stream) Next(ctx context.Context) (*inference.Output, error) {
 		case item.Failure != nil:
 			return nil, s.settle(item.Failure)
 		case item.Output != nil:
+			s.final = item.Final
 			return item.Output, nil
 		case item.Final:
 			return nil, s.settle(io.EOF)
@@ -174,6 +209,7 @@ func (s *stream) begin(ctx context.Context) error {
 	return nil
 }
 
+// read returns the next message. Whoever ends the stream meanwhile interrupts it, and leaves the connection to it.
 func (s *stream) read() (wire.Message, error) {
 	s.mu.Lock()
 	conn, reader := s.conn, s.reader
@@ -181,22 +217,38 @@ func (s *stream) read() (wire.Message, error) {
 		s.mu.Unlock()
 		return wire.Message{}, net.ErrClosed
 	}
-	s.mu.Unlock()
 	if idle := s.client.options.IdleTimeout; idle > 0 && !reader.Buffered() {
-		_ = conn.SetReadDeadline(time.Now().Add(idle))
+		_ = conn.SetReadDeadline(deadline(idle))
 	}
-	return reader.Next()
+	s.reading = true
+	s.mu.Unlock()
+	message, err := reader.Next()
+	s.mu.Lock()
+	s.reading = false
+	ended := s.ended
+	if ended {
+		s.reader = nil
+	}
+	s.mu.Unlock()
+	if ended {
+		giveReader(reader)
+		s.client.turnAway(conn)
+		return wire.Message{}, net.ErrClosed
+	}
+	return message, err
 }
 
 // broken words a failed read.
 func (s *stream) broken(ctx context.Context, err error) error {
 	var format *wire.FormatError
 	s.mu.Lock()
-	closed := s.ended
+	closed, failure := s.ended, s.failure
 	s.mu.Unlock()
 	switch {
 	case ctx.Err() != nil:
 		return cancelled(ctx)
+	case failure != nil:
+		return failure
 	case closed:
 		return inference.Errorf(inference.Cancelled, "the stream was closed")
 	case errors.As(err, &format):
@@ -231,7 +283,8 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// end closes the connection once; an answer that is not complete is cancelled at the worker.
+// end closes the connection once; an answer that is not complete is cancelled at the worker. Only who reads may say complete:
+// the reader's memory is given away then.
 func (s *stream) end(complete bool) {
 	s.mu.Lock()
 	if s.ended {
@@ -239,45 +292,28 @@ func (s *stream) end(complete bool) {
 		return
 	}
 	s.ended = true
-	conn := s.conn
-	s.mu.Unlock()
-	if s.stopWatching != nil {
-		s.stopWatching()
+	conn, stopWatching, reading := s.conn, s.stopWatching, s.reading
+	if conn == nil && s.failure == nil { // somebody may wait for the worker to call home
+		s.failure = inference.Errorf(inference.Cancelled, "the stream was closed")
+		close(s.home)
 	}
-	if conn == nil {
-		s.client.forget(s.subject)
-		return
+	if reading {
+		_ = conn.SetReadDeadline(time.Now()) // who reads does the rest
 	}
 	if complete {
-		_ = conn.Close()
-		s.recycle()
-		return
+		giveReader(s.reader)
+		s.reader = nil
 	}
-	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-	_, _ = conn.Write(wire.AppendControlWord(nil, wire.Kill))
-	// Closing with unread data would reset the connection, and the worker might never read the word: what is on its way is read
-	// and dropped until the worker closes, for a moment.
-	_ = conn.SetReadDeadline(time.Now())
-	if half, ok := conn.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
-	}
-	if !s.client.own(func() { drop(conn) }) {
-		_ = conn.Close()
-	}
-}
-
-// recycle returns the reader; only the goroutine that reads may call it.
-func (s *stream) recycle() {
-	s.mu.Lock()
-	reader := s.reader
-	s.reader = nil
 	s.mu.Unlock()
-	giveReader(reader)
-}
-
-// drop reads a connection to its end, for at most a second.
-func drop(conn net.Conn) {
-	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
-	_, _ = io.Copy(io.Discard, conn)
-	_ = conn.Close()
+	if stopWatching != nil {
+		stopWatching()
+	}
+	s.client.forget(s)
+	switch {
+	case conn == nil || reading:
+	case complete:
+		_ = conn.Close()
+	default:
+		s.client.turnAway(conn)
+	}
 }

@@ -153,7 +153,7 @@ func TestCancellationReachesTheWorker(t *testing.T) {
 }
 
 func TestFailuresByKind(t *testing.T) {
-	client, server := pair(t, Options{MaxRunning: 1})
+	client, server := pair(t, Options{})
 	fail := func(failure error) Handler { return func(context.Context, *Call) error { return failure } }
 	server.Handle("invalid", fail(&inference.Error{Kind: inference.InvalidArgument, Message: "bad", Public: "bad"}))
 	server.Handle("died", fail(inference.Errorf(inference.Disconnected, "dead")))

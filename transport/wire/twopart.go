@@ -96,6 +96,9 @@ func (r *MessageReader) Reset(source io.Reader, limit int) {
 	}
 }
 
+// SetLimit bounds the messages that are still to come, in bytes.
+func (r *MessageReader) SetLimit(limit int) { r.limit = limit }
+
 // Buffered tells whether Next returns without reading.
 func (r *MessageReader) Buffered() bool {
 	if r.end-r.start < PrefixSize {
