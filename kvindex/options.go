@@ -10,10 +10,12 @@ type Options struct {
 	// MaxBlocks is the largest number of blocks, counted for each rank and tier that holds them; 0 means no limit. A block
 	// costs about 48 bytes. At the limit, blocks are refused until others have been removed: see [ErrFull] and Stats.Refused.
 	MaxBlocks int
+	// Replay keeps what [Index.Events] needs: 8 bytes more for each different block.
+	Replay bool
 	// FirstNameWins gives lower tiers two habits of the Dynamo router. A block that one rank holds there under one engine hash
 	// shuts out other ranks' hashes for it: a stored event ends, without an error, at the first such block. And a removed event
 	// ends at the first block that is not there. Without it, which is right for engines, each rank's hashes are its own in all
-	// tiers, and a removed event drops all that is there.
+	// tiers, and a removed event drops all that is there. It implies one shard.
 	FirstNameWins bool
 }
 
