@@ -221,6 +221,22 @@ func namedTemplates(raw json.RawMessage) (map[string]string, error) {
 	return sources, nil
 }
 
+// TemplateFor returns the name of the template that a request is rendered with: "tool_use" where it has tools, else "default".
+func (f *Formatter) TemplateFor(request Request) string {
+	tools, err := chattemplate.ParseJSON(request.Tools)
+	if err != nil {
+		tools = chattemplate.None
+	}
+	return templateName(tools)
+}
+
+func templateName(tools chattemplate.Value) string {
+	if tools.Len() > 0 {
+		return "tool_use"
+	}
+	return "default"
+}
+
 // Render returns the prompt.
 func (f *Formatter) Render(request Request) (string, error) {
 	messages, err := chattemplate.ParseJSON(request.Messages)
@@ -233,10 +249,7 @@ func (f *Formatter) Render(request Request) (string, error) {
 			return "", &Refusal{Param: "tools", Message: "tools: " + err.Error(), Cause: err}
 		}
 	}
-	name := "default"
-	if tools.Len() > 0 {
-		name = "tool_use"
-	}
+	name := templateName(tools)
 	chosen := f.byName[name]
 	if chosen == nil {
 		return "", fmt.Errorf("the model has no chat template called %q", name)
