@@ -146,6 +146,9 @@ func (c *Client) send(ctx context.Context, target inference.Target, id string, r
 	if !ok {
 		return nil, inference.Errorf(inference.CannotConnect, "worker address %q has no endpoint path", target.Address)
 	}
+	if ctx.Err() != nil {
+		return nil, cancelled(ctx)
+	}
 	s := newStream(c, target, uuid.NewString(), decoder)
 	p, err := c.register(host, s)
 	if err != nil {
@@ -343,10 +346,13 @@ func (c *Client) turnAway(conn net.Conn) {
 	}
 }
 
+// maxDropped bounds what is read of an answer that nobody wants, in bytes: what lies in the buffers on the way.
+const maxDropped = 8 << 20
+
 // drop reads a connection to its end, for at most a second: closing it with unread data would reset it, and the worker might
 // never read the word that was sent.
 func drop(conn net.Conn) {
 	_ = conn.SetReadDeadline(deadline(time.Second))
-	_, _ = io.Copy(io.Discard, conn)
+	_, _ = io.CopyN(io.Discard, conn, maxDropped)
 	_ = conn.Close()
 }
