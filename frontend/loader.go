@@ -11,8 +11,8 @@ import (
 	"signalbox/model"
 	"signalbox/model/card"
 	"signalbox/pipeline"
-	"signalbox/preprocess/bpe"
 	"signalbox/preprocess/prompt"
+	"signalbox/preprocess/tokenizer"
 )
 
 // FileLoader loads models from the files that their cards name.
@@ -24,7 +24,7 @@ type FileLoader struct {
 	ExcludeToolsWhenNone bool
 
 	mu         sync.Mutex
-	tokenizers map[string]weak.Pointer[bpe.Tokenizer] // by checksum: adapters and stages share one
+	tokenizers map[string]weak.Pointer[tokenizer.Tokenizer] // by checksum: adapters and stages share one
 }
 
 // Load implements Loader.
@@ -33,16 +33,16 @@ func (l *FileLoader) Load(ctx context.Context, c *card.Card) (*pipeline.Model, e
 	if err != nil {
 		return nil, err
 	}
-	tokenizer, err := l.tokenizer(c, files)
+	encoder, err := l.tokenizer(c, files)
 	if err != nil {
 		return nil, err
 	}
-	eos, err := model.EOSTokenIDs(files, tokenizer.TokenToID)
+	eos, err := model.EOSTokenIDs(files, encoder.TokenToID)
 	if err != nil {
 		return nil, err
 	}
 	m := &pipeline.Model{Name: c.DisplayName, Checksum: c.Checksum(), EOSTokenIDs: eos, ContextLength: int(c.EffectiveContextLength()),
-		Tokenizer: modelTokenizer{tokenizer}, ToolParser: c.Runtime.ToolCallParser != nil}
+		Tokenizer: modelTokenizer{encoder}, ToolParser: c.Runtime.ToolCallParser != nil}
 	formatter, err := prompt.Load(prompt.Files{Template: files.ChatTemplate, TokenizerConfig: files.PromptFormatter},
 		prompt.Options{ParseArguments: c.Runtime.ToolCallArguments == "json_object", DefaultThinking: defaultThinking(c),
 			Family: prompt.FamilyOf(deref(c.Runtime.ToolCallParser), deref(c.Runtime.ReasoningParser))})
@@ -80,7 +80,7 @@ func defaultThinking(c *card.Card) *bool {
 }
 
 // tokenizer loads the card's tokenizer, or finds it among those in use.
-func (l *FileLoader) tokenizer(c *card.Card, files *card.Files) (*bpe.Tokenizer, error) {
+func (l *FileLoader) tokenizer(c *card.Card, files *card.Files) (*tokenizer.Tokenizer, error) {
 	if files.Tokenizer == "" {
 		return nil, fmt.Errorf("model %s: its card names no tokenizer", c.DisplayName)
 	}
@@ -91,13 +91,13 @@ func (l *FileLoader) tokenizer(c *card.Card, files *card.Files) (*bpe.Tokenizer,
 	if known != nil {
 		return known, nil
 	}
-	loaded, err := bpe.Load(files.Tokenizer)
+	loaded, err := tokenizer.Load(files.Tokenizer)
 	if err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
 	if l.tokenizers == nil {
-		l.tokenizers = make(map[string]weak.Pointer[bpe.Tokenizer])
+		l.tokenizers = make(map[string]weak.Pointer[tokenizer.Tokenizer])
 	}
 	l.tokenizers[key] = weak.Make(loaded)
 	l.mu.Unlock()
@@ -105,11 +105,11 @@ func (l *FileLoader) tokenizer(c *card.Card, files *card.Files) (*bpe.Tokenizer,
 }
 
 // modelTokenizer shows a tokenizer to the pipeline.
-type modelTokenizer struct{ *bpe.Tokenizer }
+type modelTokenizer struct{ *tokenizer.Tokenizer }
 
 // NewDecoder implements pipeline.Tokenizer.
-func (t modelTokenizer) NewDecoder(_ []uint32, skipSpecial bool) pipeline.Decoder {
-	return t.Tokenizer.NewDecoder(skipSpecial)
+func (t modelTokenizer) NewDecoder(prompt []uint32, skipSpecial bool) pipeline.Decoder {
+	return t.Tokenizer.NewDecoder(prompt, skipSpecial)
 }
 
 // renderer shows a formatter to the pipeline.

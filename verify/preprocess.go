@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"signalbox/preprocess/bpe"
 	"signalbox/preprocess/chattemplate"
 )
 
@@ -46,75 +45,6 @@ func readLines[T any](path string) ([]T, error) {
 			return nil, err
 		}
 		list = append(list, value)
-	}
-}
-
-type encoding struct {
-	I       int
-	IDs, Sp []uint32
-	Dec     *string
-	Skip    *string
-}
-
-// Tokenizers checks encoding and decoding of whole texts.
-func Tokenizers(path string) Result {
-	var result Result
-	folder, only := path, ""
-	if info, err := os.Stat(path); err == nil && !info.IsDir() {
-		folder, only = filepath.Dir(path), filepath.Base(path)
-	}
-	texts, err := readLines[struct{ T string }](filepath.Join(folder, "texts.jsonl.gz"))
-	if err != nil {
-		result.fail("%v", err)
-		return result
-	}
-	files, _ := filepath.Glob(filepath.Join(folder, "*.jsonl.gz"))
-	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".jsonl.gz")
-		if name == "texts" || strings.HasSuffix(name, ".decode") || only != "" && filepath.Base(file) != only {
-			continue
-		}
-		tokenizer, err := bpe.Load(filepath.Join(modelsFolder(), "tok", name, "tokenizer.json"))
-		if err != nil {
-			result.fail("%s: %v", name, err)
-			continue
-		}
-		cases, err := readLines[encoding](file)
-		if err != nil {
-			result.fail("%s: %v", file, err)
-			continue
-		}
-		for _, c := range cases {
-			checkEncoding(&result, name, tokenizer, texts[c.I].T, c)
-		}
-	}
-	return result
-}
-
-func checkEncoding(result *Result, name string, tokenizer *bpe.Tokenizer, text string, want encoding) {
-	special := want.Sp
-	if special == nil {
-		special = want.IDs
-	}
-	decoded := text
-	if want.Dec != nil {
-		decoded = *want.Dec
-	}
-	skipped := decoded
-	if want.Skip != nil {
-		skipped = *want.Skip
-	}
-	switch {
-	case !slices.Equal(tokenizer.Encode(nil, text, false), want.IDs):
-		result.fail("%s, text %d: other ids", name, want.I)
-	case !slices.Equal(tokenizer.Encode(nil, text, true), special):
-		result.fail("%s, text %d: other ids with special tokens", name, want.I)
-	case tokenizer.Decode(want.IDs, false) != decoded:
-		result.fail("%s, text %d: decodes to another text", name, want.I)
-	case tokenizer.Decode(want.IDs, true) != skipped:
-		result.fail("%s, text %d: decodes to another text without special tokens", name, want.I)
-	default:
-		result.Passed++
 	}
 }
 

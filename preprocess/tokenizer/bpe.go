@@ -1,0 +1,187 @@
+package tokenizer
+
+import (
+	"fmt"
+	"sync"
+	"unicode/utf8"
+)
+
+// bpe merges characters, or bytes, by rank.
+type bpe struct {
+	vocab  *vocabulary
+	merges *merges
+	// raw means that tokens are kept as the bytes that they stand for, not in the byte-level alphabet, and that merging begins
+	// with bytes, not characters.
+	raw bool
+	// bytes holds id+1 by byte: of one-byte tokens if raw, else of the tokens <0x00> to <0xFF>.
+	bytes        [256]uint32
+	fallback     bool
+	ignoreMerges bool
+	fuseUnknown  bool
+	unknown      uint32
+	hasUnknown   bool
+	prefix       string // of all characters of a piece but the first
+	suffix       string // of the last one
+
+	scratch sync.Pool // *bpeScratch
+}
+
+type bpeScratch struct {
+	mergeScratch
+	symbols []uint32
+	starts  []int32 // by symbol: where it begins in the piece
+	buf     []byte
+}
+
+func (b *bpe) borrow() *bpeScratch {
+	if s, ok := b.scratch.Get().(*bpeScratch); ok {
+		return s
+	}
+	return new(bpeScratch)
+}
+
+// giveBack returns working memory. Very large pieces do not make it stay large.
+func (b *bpe) giveBack(s *bpeScratch) {
+	const keep = 1 << 16
+	if cap(s.symbols) <= keep {
+		b.scratch.Put(s)
+	}
+}
+
+// finish prepares what depends on the whole vocabulary.
+func (b *bpe) finish() {
+	for c := range 256 {
+		name := string([]byte{byte(c)})
+		if !b.raw {
+			name = fmt.Sprintf("<0x%02X>", c)
+		}
+		if id, ok := b.vocab.id(name); ok {
+			b.bytes[c] = id + 1
+		}
+	}
+}
+
+// begin appends the symbols that merging starts with to s.symbols.
+func (b *bpe) begin(s *bpeScratch, piece string, starts bool) {
+	if b.raw {
+		for i := range len(piece) {
+			if id := b.bytes[piece[i]]; id > 0 {
+				s.symbols = append(s.symbols, id-1)
+				if starts {
+					s.starts = append(s.starts, int32(i))
+				}
+			}
+		}
+		return
+	}
+	unknownAt := -1 // where unknown characters that are not written yet begin
+	add := func(id uint32, at int) {
+		s.symbols = append(s.symbols, id)
+		if starts {
+			s.starts = append(s.starts, int32(at))
+		}
+	}
+	for i := 0; i < len(piece); {
+		_, size := runeAt(piece, i)
+		name := piece[i : i+size]
+		if b.prefix != "" && i > 0 || b.suffix != "" && i+size == len(piece) {
+			s.buf = s.buf[:0]
+			if i > 0 {
+				s.buf = append(s.buf, b.prefix...)
+			}
+			s.buf = append(s.buf, name...)
+			if i+size == len(piece) {
+				s.buf = append(s.buf, b.suffix...)
+			}
+			name = string(s.buf)
+		}
+		id, known := b.vocab.id(name)
+		switch {
+		case known:
+			if unknownAt >= 0 {
+				add(b.unknown, unknownAt)
+				unknownAt = -1
+			}
+			add(id, i)
+		case b.fallback && b.allBytes(name):
+			for j := range len(name) {
+				add(b.bytes[name[j]]-1, min(i+j, i+size-1))
+			}
+		case b.hasUnknown:
+			if unknownAt >= 0 && !b.fuseUnknown {
+				add(b.unknown, unknownAt)
+				unknownAt = -1
+			}
+			if unknownAt < 0 {
+				unknownAt = i
+			}
+		}
+		i += size
+	}
+	if unknownAt >= 0 {
+		add(b.unknown, unknownAt)
+	}
+}
+
+func (b *bpe) allBytes(s string) bool {
+	for i := range len(s) {
+		if b.bytes[s[i]] == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// encode appends the ids of a piece.
+func (b *bpe) encode(dst []uint32, piece string) []uint32 {
+	if b.ignoreMerges {
+		if id, ok := b.vocab.id(piece); ok {
+			return append(dst, id)
+		}
+	}
+	s := b.borrow()
+	s.symbols = s.symbols[:0]
+	b.begin(s, piece, false)
+	dst = append(dst, b.merges.apply(s.symbols, &s.mergeScratch)...)
+	b.giveBack(s)
+	return dst
+}
+
+// tokenize is encode for the general way through, which also knows offsets.
+func (b *bpe) tokenize(out *result, piece text) {
+	if !out.track {
+		out.ids = b.encode(out.ids, piece.s)
+		return
+	}
+	if b.ignoreMerges {
+		if id, ok := b.vocab.id(piece.s); ok {
+			out.add(id, piece, 0, len(piece.s))
+			return
+		}
+	}
+	s := b.borrow()
+	defer b.giveBack(s)
+	s.symbols, s.starts = s.symbols[:0], s.starts[:0]
+	b.begin(s, piece.s, true)
+	n := len(s.symbols)
+	if n == 0 {
+		return
+	}
+	ids := b.merges.applyHeap(s.symbols, &s.mergeScratch)
+	for i, k := 0, 0; i < n; k++ {
+		next, end := int(s.next[i]), len(piece.s)
+		if next < n {
+			end = int(s.starts[next])
+		}
+		out.add(ids[k], piece, int(s.starts[i]), end)
+		i = next
+	}
+}
+
+// base tells whether a token is a single byte or character, which no merge makes.
+func (b *bpe) base(token []byte) bool {
+	if b.raw {
+		return len(token) == 1
+	}
+	return utf8.RuneCount(token) == 1
+}

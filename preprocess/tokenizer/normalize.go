@@ -1,0 +1,282 @@
+package tokenizer
+
+import (
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// normalizer changes text before it is split.
+type normalizer func(text) text
+
+func sequence(steps []normalizer) normalizer {
+	switch len(steps) {
+	case 0:
+		return nil
+	case 1:
+		return steps[0]
+	}
+	return func(in text) text {
+		for _, step := range steps {
+			in = step(in)
+		}
+		return in
+	}
+}
+
+// unicodeForm is NFC, NFD, NFKC or NFKD. The reference library's compatibility forms are those of Unicode 12; later characters stay
+// as they are.
+func unicodeForm(form norm.Form) normalizer {
+	compatibility := form == norm.NFKC || form == norm.NFKD
+	one := func(w *rewriter, start, end int) {
+		var it norm.Iter
+		it.InitString(form, w.in.s[start:end])
+		for !it.Done() {
+			from := start + it.Pos()
+			segment := it.Next()
+			w.put(string(segment), from, start+it.Pos())
+		}
+	}
+	return func(in text) text {
+		if form == norm.NFC && quickNFC(in.s) || form != norm.NFC && form.IsNormalString(in.s) {
+			return in
+		}
+		w := rewrite(in)
+		start := 0
+		if compatibility {
+			for i, r := range in.s {
+				if r > 0x80 && laterCompatibility(r) {
+					one(w, start, i)
+					start = i + utf8.RuneLen(r)
+					w.keep(i, start)
+				}
+			}
+		}
+		one(w, start, len(in.s))
+		return w.done()
+	}
+}
+
+// laterCompatibility tells whether r got its compatibility decomposition after Unicode 12.
+func laterCompatibility(r rune) bool {
+	switch {
+	case r == 0x32FF, 0xA7F2 <= r && r <= 0xA7F4, r == 0xAB69, r == 0x1F16C, 0x10780 <= r && r <= 0x107BF, 0x1E030 <= r && r <= 0x1E06D,
+		0x1FBF0 <= r && r <= 0x1FBF9:
+		return true
+	}
+	return false
+}
+
+// mapped applies a function to each character. It returns the replacement and whether there is one.
+func mapped(replace func(r rune) (string, bool)) normalizer {
+	return func(in text) text {
+		var w *rewriter
+		kept := 0
+		for i, r := range in.s {
+			to, changed := replace(r)
+			if !changed {
+				continue
+			}
+			if w == nil {
+				w = rewrite(in)
+			}
+			end := i + utf8.RuneLen(r)
+			w.keep(kept, i)
+			w.put(to, i, end)
+			kept = end
+		}
+		if w == nil {
+			return in
+		}
+		w.keep(kept, len(in.s))
+		return w.done()
+	}
+}
+
+func toLower(r rune) (string, bool) {
+	if r == 'İ' {
+		return "i̇", true
+	}
+	if lower := unicode.ToLower(r); lower != r {
+		return string(lower), true
+	}
+	return "", false
+}
+
+func dropNonspacingMarks(r rune) (string, bool) { return "", r >= 0x80 && unicode.Is(unicode.Mn, r) }
+
+func dropMarks(r rune) (string, bool) { return "", r >= 0x80 && unicode.Is(unicode.M, r) }
+
+// nmt is the character clean-up of machine translation models.
+func nmt(r rune) (string, bool) {
+	switch {
+	case 1 <= r && r <= 8, r == 0xB, 0xE <= r && r <= 0x1F, r == 0x7F, r == 0x8F, r == 0x9F:
+		return "", true
+	case r == '\t', r == '\n', r == '\f', r == '\r', r == 0x1680, 0x200B <= r && r <= 0x200F, r == 0x2028, r == 0x2029, r == 0x2581,
+		r == 0xFEFF, r == 0xFFFD:
+		return " ", true
+	}
+	return "", false
+}
+
+// cleanBERT drops control characters and makes white space spaces.
+func cleanBERT(r rune) (string, bool) {
+	switch {
+	case r == 0, r == 0xFFFD:
+		return "", true
+	case r == '\t', r == '\n', r == '\r':
+		return " ", true
+	case r == ' ':
+		return "", false
+	case unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co):
+		return "", true
+	case unicode.Is(unicode.White_Space, r):
+		return " ", true
+	}
+	return "", false
+}
+
+func spaceChinese(r rune) (string, bool) {
+	switch {
+	case 0x4E00 <= r && r <= 0x9FFF, 0x3400 <= r && r <= 0x4DBF, 0x20000 <= r && r <= 0x2A6DF, 0x2A700 <= r && r <= 0x2B73F,
+		0x2B740 <= r && r <= 0x2B81F, 0x2B920 <= r && r <= 0x2CEAF, 0xF900 <= r && r <= 0xFAFF, 0x2F800 <= r && r <= 0x2FA1F:
+		return " " + string(r) + " ", true
+	}
+	return "", false
+}
+
+// replaced replaces all matches of a pattern.
+func replaced(p pattern, content string) normalizer {
+	return func(in text) text {
+		matches := p.find(in.s)
+		if len(matches) == 0 {
+			return in
+		}
+		w := rewrite(in)
+		kept := 0
+		for _, m := range matches {
+			w.keep(kept, m.start)
+			w.put(content, m.start, m.end)
+			kept = m.end
+		}
+		w.keep(kept, len(in.s))
+		return w.done()
+	}
+}
+
+// prepended puts a prefix in front of text that is not empty.
+func prepended(prefix string) normalizer {
+	return func(in text) text {
+		if in.s == "" {
+			return in
+		}
+		return in.prepend(prefix)
+	}
+}
+
+func (t text) prepend(prefix string) text {
+	w := rewrite(t)
+	_, first := runeAt(t.s, 0)
+	w.put(prefix, 0, first)
+	w.keep(0, len(t.s))
+	return w.done()
+}
+
+// stripped takes white space from the ends.
+func stripped(left, right bool) normalizer {
+	return func(in text) text {
+		start, end := 0, len(in.s)
+		if left {
+			start = end - len(strings.TrimLeftFunc(in.s, unicode.IsSpace))
+		}
+		if right {
+			end = start + len(strings.TrimRightFunc(in.s[start:], unicode.IsSpace))
+		}
+		return in.slice(start, end)
+	}
+}
+
+// byteAlphabet writes each byte as a character of the byte-level alphabet.
+func byteAlphabet(in text) text {
+	w := rewrite(in)
+	for i := range len(in.s) {
+		w.rune(alphabet[in.s[i]], i, i+1)
+	}
+	return w.done()
+}
+
+// alphabet gives each byte a visible character; fromAlphabet is its inverse, with -1 for characters that are none of these.
+var alphabet, fromAlphabet = func() (to [256]rune, from [324]int16) {
+	for r := range from {
+		from[r] = -1
+	}
+	n := rune(0)
+	for b := range rune(256) {
+		r := b
+		if b < 33 || b > 126 && b < 161 || b == 173 {
+			r = 256 + n
+			n++
+		}
+		to[b], from[r] = r, int16(b)
+	}
+	return to, from
+}()
+
+// unalphabet appends the bytes that the characters of token stand for; ok is false if one is not in the alphabet. The result is never
+// longer than the token, so that dst may be token[:0].
+func unalphabet(dst, token []byte) (out []byte, ok bool) {
+	for i := 0; i < len(token); {
+		if c := token[i]; c > ' ' && c < 127 {
+			dst = append(dst, c)
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRune(token[i:])
+		i += size
+		if r >= rune(len(fromAlphabet)) || fromAlphabet[r] < 0 {
+			return dst, false
+		}
+		dst = append(dst, byte(fromAlphabet[r]))
+	}
+	return dst, true
+}
+
+// composable tells, for the first two bytes of a character beyond ASCII, whether NFC might change a character that begins so or what
+// is before it. Characters of two bytes are exact; of longer ones 64 or more share an entry.
+var composable = sync.OnceValue(func() *[256][64]bool {
+	const last = 0x2FFFF // of the planes that have any such character
+	table := new([256][64]bool)
+	for r := rune(0x80); r <= last; r++ {
+		if !utf8.ValidRune(r) {
+			continue
+		}
+		s := string(r)
+		if p := norm.NFC.PropertiesString(s); !p.BoundaryBefore() || p.Decomposition() != nil && !norm.NFC.IsNormalString(s) {
+			table[s[0]][s[1]&0x3F] = true
+		}
+	}
+	return table
+})
+
+// quickNFC tells that text is in normal form C; false means that it may not be.
+func quickNFC(s string) bool {
+	table := composable()
+	for i := 0; i+1 < len(s); i++ {
+		c := s[i]
+		if c < 0xC0 {
+			continue
+		}
+		if table[c][s[i+1]&0x3F] {
+			previous := max(i-1, 0)
+			for previous > 0 && !utf8.RuneStart(s[previous]) {
+				previous--
+			}
+			return norm.NFC.IsNormalString(s[previous:])
+		}
+		i++
+	}
+	return true
+}

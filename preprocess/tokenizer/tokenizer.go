@@ -1,0 +1,163 @@
+package tokenizer
+
+import (
+	"fmt"
+	"os"
+	"unicode/utf8"
+)
+
+// Tokenizer turns text into token ids and back. It is safe for concurrent use.
+type Tokenizer struct {
+	vocab *vocabulary
+	raw   bool // the vocabulary holds bytes, not characters of the byte-level alphabet
+
+	added           addedMatcher // in the text as it came
+	addedNormalized addedMatcher // in the normalised text
+	addedByID       map[uint32]AddedToken
+	addedByText     map[string]uint32
+	special         []uint64 // bits by id
+	size            int
+
+	normalize normalizer // nil for none
+	split     splitter   // nil for none
+	model     model
+	words     *wordEncoder // the fast way for known split patterns; nil for none
+
+	decode      decodeStep // nil for none
+	byteDecoder bool       // decoding joins bytes, by token
+
+	prefix, suffix []uint32 // around a text with special tokens
+}
+
+// model turns a piece of text into tokens.
+type model interface {
+	tokenize(out *result, piece text)
+}
+
+// Span is a range of bytes of the original text.
+type Span struct{ Start, End int }
+
+// Load reads a tokenizer file: tokenizer.json, or a tiktoken file, whose name ends in .tiktoken or .model and for which [Tiktoken] says
+// what the file does not. More holds special tokens that other files of the model declare, see [ConfigTokens].
+func Load(path string, more ...AddedToken) (*Tokenizer, error) {
+	file, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: %w", err)
+	}
+	t, err := Parse(file, more...)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer %s: %w", path, err)
+	}
+	return t, nil
+}
+
+// VocabSize is one more than the largest id.
+func (t *Tokenizer) VocabSize() int { return t.size }
+
+// TokenToID returns the id of a token, spelled as the file spells it.
+func (t *Tokenizer) TokenToID(token string) (uint32, bool) {
+	if id, ok := t.addedByText[token]; ok {
+		return id, true
+	}
+	if t.raw {
+		b, ok := unalphabet(nil, []byte(token))
+		if !ok {
+			return 0, false
+		}
+		token = string(b)
+	}
+	return t.vocab.id(token)
+}
+
+// Encode appends the text's ids to dst. With addSpecial it adds what the model puts around a text. Special tokens that are spelled out
+// in the text are encoded as such. Bytes that are not UTF-8 count as U+FFFD.
+func (t *Tokenizer) Encode(dst []uint32, s string, addSpecial bool) []uint32 {
+	if addSpecial {
+		dst = append(dst, t.prefix...)
+	}
+	out := result{ids: dst}
+	t.encode(&out, valid(s))
+	if addSpecial {
+		out.ids = append(out.ids, t.suffix...)
+	}
+	return out.ids
+}
+
+// EncodeSpans is Encode that also returns, by token, the bytes of s that it stands for; tokens around the text have an empty span at
+// its beginning or end. Spans follow the text through its normalisation, to whole characters where that joins or takes them apart.
+// It is slower than Encode. The error tells of text that is not UTF-8.
+func (t *Tokenizer) EncodeSpans(s string, addSpecial bool) ([]uint32, []Span, error) {
+	if !utf8.ValidString(s) {
+		return nil, nil, fmt.Errorf("offsets of text that is not UTF-8 have no meaning")
+	}
+	out := result{track: true}
+	if addSpecial {
+		for _, id := range t.prefix {
+			out.ids, out.spans = append(out.ids, id), append(out.spans, Span{})
+		}
+	}
+	t.encode(&out, s)
+	if addSpecial {
+		for _, id := range t.suffix {
+			out.ids, out.spans = append(out.ids, id), append(out.spans, Span{len(s), len(s)})
+		}
+	}
+	return out.ids, out.spans, nil
+}
+
+func valid(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	return lossy([]byte(s))
+}
+
+// encode takes added tokens out of valid text and encodes what is between them.
+func (t *Tokenizer) encode(out *result, s string) {
+	whole := text{s: s, first: true, track: out.track}
+	if len(t.added.tokens) == 0 {
+		t.stretch(out, whole)
+		return
+	}
+	t.added.split(s, func(start, end int) {
+		t.stretch(out, whole.slice(start, end))
+	}, func(token *AddedToken, start, end int) {
+		out.add(token.ID, whole, start, end)
+	})
+}
+
+// stretch encodes text without added tokens, except for those that only show when it is normalised.
+func (t *Tokenizer) stretch(out *result, in text) {
+	if in.s == "" {
+		return
+	}
+	if t.normalize != nil {
+		in = t.normalize(in)
+	}
+	if len(t.addedNormalized.tokens) == 0 {
+		t.pieces(out, in)
+		return
+	}
+	t.addedNormalized.split(in.s, func(start, end int) {
+		t.pieces(out, in.slice(start, end))
+	}, func(token *AddedToken, start, end int) {
+		out.add(token.ID, in, start, end)
+	})
+}
+
+func (t *Tokenizer) pieces(out *result, in text) {
+	if in.s == "" {
+		return
+	}
+	if t.words != nil && !out.track {
+		out.ids = t.words.encode(out.ids, in.s)
+		return
+	}
+	if t.split == nil {
+		t.model.tokenize(out, in)
+		return
+	}
+	for _, piece := range t.split(nil, in) {
+		t.model.tokenize(out, piece)
+	}
+}
