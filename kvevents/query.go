@@ -118,7 +118,8 @@ func (a *answer) decode(value []byte) error {
 		return fmt.Errorf("recovery answer: %w", err)
 	}
 	if count != 1 {
-		return fmt.Errorf("recovery answer: a map of %d members; want one", count)
+		text, _ := wire.AppendJSON(nil, value) // a failure of the worker's request plane, most likely
+		return fmt.Errorf("recovery answer: a map of %d members; want one: %.300s", count, text)
 	}
 	name, data, err := msgp.ReadMapKeyZC(data)
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"signalbox/discovery"
 	"signalbox/inference"
 	"signalbox/transport/tcp"
-	"signalbox/transport/wire"
 	"signalbox/transport/zmq"
 	"signalbox/worker/sim"
 )
@@ -62,13 +61,19 @@ type channel struct {
 type rankPublisher struct {
 	workerID uint64
 	rank     uint32
+	path     string // of the recovery endpoint
 
 	mu      sync.Mutex
 	channel *channel
-	eventID uint64
+	eventID uint64               // of the last event; the first one is 1
 	held    map[uint64]heldBlock // by hash
-	order   []uint64             // hashes in the order of their arrival, some of them gone
+	order   []uint64             // hashes in the order of their first arrival, some of them gone
+	recent  [recentEvents][]byte // the last events as they were published, at their id modulo the length
+	blocks  int                  // in use, as last reported
 }
+
+// recentEvents is how many events can be told again one by one; a subscriber that missed more is told all that is held.
+const recentEvents = 1024
 
 type heldBlock struct {
 	parent    uint64
@@ -120,11 +125,12 @@ func (p *EventPublisher) openRank(ctx context.Context, rank uint32) error {
 	if err != nil {
 		return err
 	}
-	r := &rankPublisher{workerID: p.id, rank: rank, channel: c, held: make(map[uint64]heldBlock)}
+	r := &rankPublisher{workerID: p.id, rank: rank, channel: c, held: make(map[uint64]heldBlock), blocks: -1}
 	p.ranks = append(p.ranks, r)
 	e := p.options.Endpoint
 	name := "worker_kv_query_source_" + discovery.FormatID(c.id)
 	path := fmt.Sprintf("%s/%s/%s/%s", discovery.FormatID(p.id), e.Namespace, e.Component, name)
+	r.path = path
 	p.options.Server.Handle(path, r.recover)
 	query := &discovery.Instance{Namespace: e.Namespace, Component: e.Component, Endpoint: name, InstanceID: p.id,
 		Transport: discovery.Transport{TCP: p.options.Server.Address() + "/" + path}, DeviceType: "cuda", Codec: inference.MessagePack.String()}
@@ -143,6 +149,9 @@ func (p *EventPublisher) Close(ctx context.Context) error {
 		err = errors.Join(err, discovery.Withdraw(ctx, p.options.Backend, p.records[i]))
 	}
 	for _, r := range p.ranks {
+		if r.path != "" {
+			p.options.Server.Handle(r.path, nil)
+		}
 		err = errors.Join(err, r.channel.socket.Close())
 	}
 	if p.metrics != nil {
@@ -177,39 +186,45 @@ func (p *EventPublisher) Stored(rank int, parent uint64, hasParent bool, blocks 
 	r := p.ranks[rank]
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.note(parent, hasParent, blocks)
+	r.eventID++
+	r.publish(r.appendStored(nil, r.eventID, parent, hasParent, blocks))
+}
+
+// note keeps the books of what is held.
+func (r *rankPublisher) note(parent uint64, hasParent bool, blocks []sim.Block) {
 	link, linked := parent, hasParent
 	for _, block := range blocks {
+		if _, known := r.held[block.Hash]; !known {
+			r.order = append(r.order, block.Hash)
+		}
 		r.held[block.Hash] = heldBlock{parent: link, hasParent: linked, local: block.Local}
-		r.order = append(r.order, block.Hash)
 		link, linked = block.Hash, true
 	}
 	r.compact()
-	r.eventID++
-	payload := msgp.AppendArrayHeader(nil, 1)
-	r.channel.send(r.appendStored(payload, r.eventID, parent, hasParent, blocks))
 }
 
-// compact forgets hashes of removed blocks once they are the greater part.
+// compact forgets the hashes of removed blocks once they are the greater part. A block that came back counts by its first arrival:
+// its children can only have come later.
 func (r *rankPublisher) compact() {
 	if len(r.order) < 1024 || len(r.order) < 2*len(r.held) {
 		return
 	}
 	kept := r.order[:0]
 	seen := make(map[uint64]bool, len(r.held))
-	for i := len(r.order) - 1; i >= 0; i-- { // a block that came back counts by its last arrival
-		hash := r.order[i]
+	for _, hash := range r.order {
 		if _, ok := r.held[hash]; ok && !seen[hash] {
 			seen[hash] = true
-		} else {
-			r.order[i] = 0
-		}
-	}
-	for _, hash := range r.order {
-		if hash != 0 {
 			kept = append(kept, hash)
 		}
 	}
 	r.order = kept
+}
+
+// publish sends the event and keeps it for a while.
+func (r *rankPublisher) publish(event []byte) {
+	r.recent[r.eventID%recentEvents] = event
+	r.channel.send(append(msgp.AppendArrayHeader(make([]byte, 0, len(event)+5), 1), event...))
 }
 
 // Removed implements sim.Events.
@@ -221,21 +236,28 @@ func (p *EventPublisher) Removed(rank int, hashes []uint64) {
 		delete(r.held, hash)
 	}
 	r.eventID++
-	payload := r.appendHead(msgp.AppendArrayHeader(nil, 1), r.eventID)
-	payload = msgp.AppendMapHeader(payload, 1)
-	payload = msgp.AppendString(payload, "removed")
-	payload = msgp.AppendMapHeader(payload, 1)
-	payload = msgp.AppendString(payload, "block_hashes")
-	payload = msgp.AppendArrayHeader(payload, uint32(len(hashes)))
+	event := r.appendHead(nil, r.eventID)
+	event = msgp.AppendMapHeader(event, 1)
+	event = msgp.AppendString(event, "removed")
+	event = msgp.AppendMapHeader(event, 1)
+	event = msgp.AppendString(event, "block_hashes")
+	event = msgp.AppendArrayHeader(event, uint32(len(hashes)))
 	for _, hash := range hashes {
-		payload = msgp.AppendUint64(payload, hash)
+		event = msgp.AppendUint64(event, hash)
 	}
-	r.channel.send(r.appendTail(payload))
+	r.publish(r.appendTail(event))
 }
 
-// Load implements sim.Events.
+// Load implements sim.Events. Only changes are published.
 func (p *EventPublisher) Load(rank, usedBlocks int) {
 	r := p.ranks[rank]
+	r.mu.Lock()
+	same := r.blocks == usedBlocks
+	r.blocks = usedBlocks
+	r.mu.Unlock()
+	if same {
+		return
+	}
 	payload := msgp.AppendMapHeader(nil, 5)
 	payload = msgp.AppendString(payload, "worker_id")
 	payload = msgp.AppendUint64(payload, r.workerID)
@@ -298,43 +320,4 @@ func (r *rankPublisher) appendStored(dst []byte, eventID, parent uint64, hasPare
 		dst = msgp.AppendNil(dst)
 	}
 	return r.appendTail(dst)
-}
-
-// recover answers a recovery query with everything that the rank holds: a replay script that works from an empty index. It never
-// offers a range of events, which a subscriber must be able to live without anyway.
-func (r *rankPublisher) recover(_ context.Context, call *tcp.Call) error {
-	r.mu.Lock()
-	var events []byte
-	count := uint32(0)
-	seen := make(map[uint64]bool, len(r.held))
-	for _, hash := range r.order {
-		block, ok := r.held[hash]
-		if !ok || seen[hash] {
-			continue
-		}
-		seen[hash] = true
-		count++
-		events = r.appendStored(events, uint64(count), block.parent, block.hasParent, []sim.Block{{Hash: hash, Local: block.local}})
-	}
-	last := r.eventID
-	r.mu.Unlock()
-	value := msgp.AppendMapHeader(nil, 1)
-	value = msgp.AppendString(value, "TreeDump")
-	value = msgp.AppendMapHeader(value, 3)
-	value = msgp.AppendString(value, "events")
-	value = msgp.AppendArrayHeader(value, count)
-	value = append(value, events...)
-	value = msgp.AppendString(value, "last_event_id")
-	value = msgp.AppendUint64(value, last)
-	value = msgp.AppendString(value, "reset_scope")
-	value = msgp.AppendString(value, "all")
-	if call.Codec == inference.JSON {
-		text, err := wire.AppendJSON(nil, value)
-		if err != nil {
-			return err
-		}
-		value = text
-	}
-	call.EmitValue(value)
-	return call.Flush()
 }
