@@ -252,11 +252,17 @@ func (f *Formatter) Render(request Request) (string, error) {
 	name := templateName(tools)
 	chosen := f.byName[name]
 	if chosen == nil {
-		return "", fmt.Errorf("the model has no chat template called %q", name)
+		return "", &Refusal{Param: "messages", Message: fmt.Sprintf("the model has no chat template called %q, which this request needs", name)}
 	}
 	normalised, err := f.normalise(chosen, messages)
 	if err != nil {
 		return "", err
+	}
+	cut := func(text string) (string, error) { return text, nil }
+	if request.ContinueFinalMessage {
+		if normalised, cut, err = Continuation(normalised); err != nil {
+			return "", err
+		}
 	}
 	variables := chattemplate.NewDict(12)
 	variables.Set("messages", normalised)
@@ -270,10 +276,7 @@ func (f *Formatter) Render(request Request) (string, error) {
 	if err != nil {
 		return "", refusal(err)
 	}
-	if request.ContinueFinalMessage {
-		return cutAfterFinalMessage(text, normalised)
-	}
-	return text, nil
+	return cut(text)
 }
 
 // refusal turns an error of the render into what the client may read.
@@ -283,29 +286,4 @@ func refusal(err error) error {
 		return &Refusal{Param: "messages", Message: "The model's chat template refuses the conversation: " + raised.Message, Cause: err}
 	}
 	return &Refusal{Param: "messages", Message: "The model's chat template cannot render the conversation: " + err.Error(), Cause: err}
-}
-
-// cutAfterFinalMessage ends the prompt after the text of the last message.
-func cutAfterFinalMessage(text string, messages chattemplate.Value) (string, error) {
-	items := messages.Items()
-	if len(items) == 0 {
-		return text, nil
-	}
-	content, _ := items[len(items)-1].Get("content")
-	final := content.Str()
-	for _, part := range content.Items() {
-		if value, ok := part.Get("text"); ok {
-			final = value.Str()
-		}
-	}
-	trimmed := strings.TrimSpace(final)
-	at := strings.LastIndex(text, trimmed)
-	if at < 0 || trimmed == "" {
-		return "", &Refusal{Param: "continue_final_message", Message: "continue_final_message: the final message does not appear in the rendered prompt"}
-	}
-	left := strings.TrimLeft(final, " \t\r\n\v\f")
-	if strings.HasPrefix(text[at:], left) {
-		return text[:at+len(left)], nil
-	}
-	return text[:at+len(trimmed)], nil
 }
