@@ -101,7 +101,7 @@ func (v *view) node(id uint32) *node {
 // probe returns the set of a block and the number of its node; 0 and 0 if nobody holds it. The guess is a number that the node
 // could have: blocks that were stored together mostly lie side by side.
 func (v *view) probe(sequence uint64, guess uint32) (set, uint32) {
-	if s, ok := v.read(guess, sequence); ok {
+	if s, ok := v.read(guess, sequence); ok && s != 0 { // a vacant node keeps its sequence hash, but has an empty set
 		return s, guess
 	}
 	buckets := v.table.buckets
