@@ -212,22 +212,17 @@ func TestAWorkerStopsForWhateverAFrontendSays(t *testing.T) {
 				_, server := pair(t, Options{})
 				cancelled, writing := make(chan error, 1), make(chan struct{}, 1)
 				server.Handle("p", func(ctx context.Context, call *Call) error {
+					writing <- struct{}{}
 					var err error
 					for blocked && err == nil {
 						err = call.Emit(&inference.Output{TokenIDs: make([]uint32, 1000)})
-						select {
-						case writing <- struct{}{}:
-						default:
-						}
 					}
 					<-ctx.Done()
 					cancelled <- err
 					return ctx.Err()
 				})
 				home := frontendOf(t, server)
-				if blocked {
-					receive(t, "the worker writes", writing)
-				}
+				receive(t, "the handler runs", writing)
 				leave(home)
 				if err := receive(t, "the handler is cancelled", cancelled); blocked && err == nil {
 					t.Error("the write to a frontend that reads nothing succeeded")

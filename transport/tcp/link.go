@@ -42,16 +42,11 @@ type ack struct {
 	stale bool
 }
 
-func (l *link) load() int {
+// load is how many requests wait for their acknowledgement; false for a link that has ended.
+func (l *link) load() (int, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.waiting)
-}
-
-func (l *link) dead() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.failed != nil
+	return len(l.waiting), l.failed == nil
 }
 
 // send queues the frame; its acknowledgement arrives in reply.

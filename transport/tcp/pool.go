@@ -47,7 +47,7 @@ func (p *pool) link(ctx context.Context, fresh bool) (*link, error) {
 	var best *link
 	least := 0
 	for _, l := range p.links {
-		if load := l.load(); best == nil || load < least {
+		if load, alive := l.load(); alive && (best == nil || load < least) {
 			best, least = l, load
 		}
 	}
@@ -109,8 +109,10 @@ func (p *pool) conclude(d *dialing, l *link, err error) {
 	p.mu.Lock()
 	p.dials = slices.DeleteFunc(p.dials, func(have *dialing) bool { return have == d })
 	closed := p.closed
-	if l != nil && !closed && !l.dead() { // a dead one has been removed already, before it was here
-		p.links = append(p.links, l)
+	if l != nil && !closed {
+		if _, alive := l.load(); alive { // a dead one has been removed already, before it was here
+			p.links = append(p.links, l)
+		}
 	}
 	p.mu.Unlock()
 	if l != nil && closed {
