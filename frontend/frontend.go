@@ -27,6 +27,7 @@ type Frontend struct {
 	manager    *model.Manager[*server]
 	door       *frontdoor.Server
 	stages     *observe.Stages
+	routers    *observe.Routers
 	requests   *observe.Frontend
 	limiter    *pipeline.Limiter
 	thresholds *thresholds
@@ -43,6 +44,10 @@ func Start(ctx context.Context, options Options) (*Frontend, error) {
 	f.requests = observe.NewFrontend(options.Metrics, options.Prefix)
 	f.requests.OnEnd = logRequest(options.Logger)
 	f.stages = observe.NewStages(options.Metrics, options.Prefix)
+	f.routers = observe.NewRouters(options.Metrics, options.Backend.InstanceID())
+	if options.Explain {
+		f.onDecision = logDecision(options.Logger)
+	}
 	f.thresholds = &thresholds{frontend: f, byModel: make(map[string]admin.Thresholds)}
 	manager, err := model.Start(ctx, options.Backend, f.build, model.Options{Filter: options.Filter, ModelName: options.ModelName,
 		BlockSize: options.BlockSize, Logger: options.Logger, OnPeers: f.joinPeers})

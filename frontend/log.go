@@ -1,9 +1,12 @@
 package frontend
 
 import (
+	"encoding/json"
 	"log/slog"
 
+	"signalbox/inference"
 	"signalbox/observe"
+	"signalbox/router"
 )
 
 // logRequest writes one line per request at its end. A client's mistake is no error of ours.
@@ -28,5 +31,25 @@ func logRequest(logger *slog.Logger) func(observe.Summary) {
 			attributes = append(attributes, slog.String("error_type", s.ErrorType), slog.Any("error", s.Err))
 		}
 		logger.LogAttrs(nil, level, "request", attributes...)
+	}
+}
+
+// logDecision writes one line per placement, for an operator who wants to know why a request went where it did. The line's last
+// attribute is what "signalbox explain" reads.
+func logDecision(logger *slog.Logger) func(*inference.Request, *router.Decision) {
+	return func(request *inference.Request, d *router.Decision) {
+		if !logger.Enabled(nil, slog.LevelDebug) {
+			return
+		}
+		text, err := json.Marshal(d)
+		if err != nil {
+			return // a cost that is no number: nothing that JSON can show
+		}
+		attributes := []slog.Attr{slog.String("request_id", request.ID), slog.String("model", request.Model), slog.String("reason", d.Reason)}
+		if d.Winner >= 0 && d.Winner < len(d.Candidates) {
+			winner := &d.Candidates[d.Winner]
+			attributes = append(attributes, slog.Uint64("worker_id", winner.WorkerID), slog.Uint64("dp_rank", uint64(winner.Rank)), slog.Float64("cost", winner.Cost))
+		}
+		logger.LogAttrs(nil, slog.LevelDebug, "decision", append(attributes, slog.String("decision", string(text)))...)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"signalbox/inference"
 	"signalbox/model"
 	"signalbox/model/card"
+	"signalbox/observe"
 	"signalbox/pipeline"
 	"signalbox/router"
 )
@@ -41,6 +42,8 @@ type RouterSet struct {
 	Pool *router.Pool
 	// Set is the worker set at the time of the build; its members change later through the pool.
 	Set *model.Set
+	// Metrics are the set's; never nil.
+	Metrics *observe.Router
 }
 
 // Options configure a frontend. Zero values leave parts out.
@@ -58,6 +61,8 @@ type Options struct {
 	MigrationMaxLength int
 	MinInitialWorkers  int
 	Inhibited          time.Duration
+	// Explain records every placement in the log, at debug level.
+	Explain bool
 
 	HTTP     HTTPOptions
 	API      openai.Options

@@ -11,6 +11,7 @@ import (
 	"signalbox/inference"
 	"signalbox/model"
 	"signalbox/model/card"
+	"signalbox/observe"
 	"signalbox/pipeline"
 	"signalbox/router"
 )
@@ -50,7 +51,8 @@ func (f *Frontend) build(ctx context.Context, set *model.Set) (*server, error) {
 			return nil, err
 		}
 	}
-	r, closeRouter, err := f.options.Routers(RouterSet{Pool: s.pool, Set: set})
+	metrics := f.routers.Pool(poolLabels(set))
+	r, closeRouter, err := f.options.Routers(RouterSet{Pool: s.pool, Set: set, Metrics: metrics})
 	if err != nil {
 		return nil, fmt.Errorf("router of %s: %w", set.Key.Model, err)
 	}
@@ -70,7 +72,7 @@ func (f *Frontend) build(ctx context.Context, set *model.Set) (*server, error) {
 		DecodeFallback:     f.options.DecodeFallback,
 		MigrationLimit:     f.options.MigrationLimit,
 		MigrationMaxLength: f.options.MigrationMaxLength,
-		Observer:           f.stages,
+		Observer:           poolObserver{f.stages, metrics},
 		Limiter:            f.limiter,
 		OnDecision:         f.onDecision,
 	}
@@ -78,6 +80,30 @@ func (f *Frontend) build(ctx context.Context, set *model.Set) (*server, error) {
 		s.pipeline.MigrationLimit = int(set.Card.MigrationLimit)
 	}
 	return s, nil
+}
+
+// poolLabels name the set in metrics. Every pool that is not one of prefill workers counts as decode.
+func poolLabels(set *model.Set) observe.PoolLabels {
+	labels := observe.PoolLabels{Namespace: set.Key.Endpoint.Namespace, Component: set.Key.Endpoint.Component, Endpoint: set.Key.Endpoint.Name,
+		Model: set.Key.Model, WorkerType: "decode"}
+	if set.Key.Role == card.PrefillWorker {
+		labels.WorkerType = "prefill"
+	}
+	return labels
+}
+
+// poolObserver tells the set's router metrics what the pipeline alone knows.
+type poolObserver struct {
+	*observe.Stages
+	router *observe.Router
+}
+
+// FirstToken implements pipeline.Observer. The router's own series are those of requests that were placed by blocks.
+func (o poolObserver) FirstToken(phase string, p *router.Placement, seconds float64, inputTokens int) {
+	o.Stages.FirstToken(phase, p, seconds, inputTokens)
+	if p.InputBlocks > 0 {
+		o.router.FirstToken(seconds)
+	}
 }
 
 func needsPrefill(c *card.Card) bool {
@@ -99,7 +125,12 @@ func (s *server) closeRouter() {
 }
 
 // Update implements model.Server.
-func (s *server) Update(set *model.Set) { s.update(set) }
+func (s *server) Update(set *model.Set) {
+	s.update(set)
+	if watcher, ok := s.router.(watchMembers); ok {
+		watcher.Members(set)
+	}
+}
 
 func (s *server) update(set *model.Set) {
 	old := *s.targets.Load()
@@ -120,6 +151,7 @@ func (s *server) update(set *model.Set) {
 	for id := range old {
 		if _, still := targets[id]; !still {
 			s.frontend.options.Transport.Gone(id)
+			s.frontend.stages.Forget(id)
 		}
 	}
 }

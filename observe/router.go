@@ -165,8 +165,8 @@ func (r *Router) Decided(p *router.Placement, steps *kv.Steps) {
 	}
 }
 
-// FirstToken reports the time from a request's arrival to its first token.
-func (r *Router) FirstToken(since time.Duration) { r.firstToken.Observe(since.Seconds()) }
+// FirstToken reports the seconds from a request's arrival to its first token.
+func (r *Router) FirstToken(seconds float64) { r.firstToken.Observe(seconds) }
 
 // OutputBlock implements kv.Observer.
 func (r *Router) OutputBlock(interToken time.Duration) { r.interToken.Observe(interToken.Seconds()) }

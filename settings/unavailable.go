@@ -10,12 +10,13 @@ import "fmt"
 //
 // An entry goes away together with the change that makes its feature work.
 var Unavailable = map[string]string{
-	"router_mode=kv":                       "cache-aware routing",
-	"load_aware":                           "cache-aware routing",
-	"serve_indexer":                        "the KV index",
-	"use_remote_indexer":                   "the KV index",
-	"router_replica_sync":                  "cache-aware routing",
-	"enable_session_prefix_index":          "the KV index",
+	"serve_indexer":                        "an index for other routers",
+	"use_remote_indexer":                   "an index for other routers",
+	"router_replica_sync":                  "load shared between routers",
+	"enable_session_prefix_index":          "an index of sessions",
+	"router_approximate_cache_policy=lru":  "predicted caches of limited size",
+	"router_queue_threshold":               "queueing while workers are busy",
+	"router_queue_policy=wspt":             "queueing while workers are busy",
 	"session_affinity_ttl_secs":            "session affinity",
 	"conditional_disagg_enabled":           "conditional disaggregation",
 	"router_policy_config":                 "policy classes",

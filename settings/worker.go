@@ -100,7 +100,7 @@ func declareDemo() *Demo {
 	return d
 }
 
-const defaultDemoMode = PowerOfTwo
+const defaultDemoMode = KV
 
 // LoadDemo reads a command line. ErrHelp and ErrVersion come alone.
 func LoadDemo(args []string) (*Demo, []Warning, error) {

@@ -74,14 +74,14 @@ func startDemo(ctx context.Context, s *settings.Demo) (*demonstration, error) {
 	}
 	d := &demonstration{cleanup: cleanup, model: model.name, mode: string(s.RouterMode)}
 	store := &mem.Store{}
-	transport := &inProcess{engines: make(map[uint64]*sim.Engine)}
+	transport, events := &inProcess{engines: make(map[uint64]*sim.Engine)}, &inProcessEvents{}
 	workerSettings, _, err := settings.LoadWorker([]string{"--default-max-tokens", "64", "--speedup-ratio", fmt.Sprint(s.Speedup), "--block-size", "16"}, nil)
 	if err != nil {
 		d.stop()
 		return nil, err
 	}
 	for range s.Workers {
-		if err := d.addWorker(ctx, store, transport, workerSettings, model); err != nil {
+		if err := d.addWorker(ctx, store, transport, events, workerSettings, model); err != nil {
 			d.stop()
 			return nil, err
 		}
@@ -91,10 +91,17 @@ func startDemo(ctx context.Context, s *settings.Demo) (*demonstration, error) {
 		d.stop()
 		return nil, err
 	}
-	options := frontendOptions(front, slog.New(slog.DiscardHandler))
+	logger := slog.New(slog.DiscardHandler)
+	route, err := routing(front, logger)
+	if err != nil {
+		d.stop()
+		return nil, err
+	}
+	route.Events = events
+	options := frontendOptions(front, logger)
 	backend := store.Open(mem.Options{})
 	d.backends = append(d.backends, backend)
-	options.Backend, options.Transport = backend, transport
+	options.Backend, options.Transport, options.Routers = backend, transport, route.Routers()
 	if d.frontend, err = frontend.Start(context.Background(), options); err != nil {
 		d.stop()
 		return nil, err
@@ -105,19 +112,19 @@ func startDemo(ctx context.Context, s *settings.Demo) (*demonstration, error) {
 	return d, nil
 }
 
-func (d *demonstration) addWorker(ctx context.Context, store *mem.Store, transport *inProcess, s *settings.Worker, model servedModel) error {
+func (d *demonstration) addWorker(ctx context.Context, store *mem.Store, transport *inProcess, events *inProcessEvents, s *settings.Worker, model servedModel) error {
 	config, err := engineConfig(s, model)
 	if err != nil {
 		return err
 	}
-	engine, err := sim.New(config, nil)
+	backend := store.Open(mem.Options{})
+	d.backends = append(d.backends, backend)
+	id := backend.InstanceID()
+	engine, err := sim.New(config, engineEvents{events, id})
 	if err != nil {
 		return err
 	}
 	d.engines = append(d.engines, engine)
-	backend := store.Open(mem.Options{})
-	d.backends = append(d.backends, backend)
-	id := backend.InstanceID()
 	d.ids = append(d.ids, id)
 	transport.engines[id] = engine
 	c, endpoint, err := workerCard(s, model)

@@ -24,8 +24,6 @@ import (
 	"signalbox/discovery/mem"
 	"signalbox/frontend"
 	"signalbox/model/card"
-	"signalbox/router"
-	"signalbox/router/mode"
 	"signalbox/settings"
 	"signalbox/transport/tcp"
 )
@@ -62,8 +60,12 @@ func runFrontend(args []string) error {
 		return err
 	}
 	defer transport.Close()
+	route, err := routing(s, logger)
+	if err != nil {
+		return err
+	}
 	options := frontendOptions(s, logger)
-	options.Backend, options.Transport = backend, frontend.TCP{Client: transport}
+	options.Backend, options.Transport, options.Routers = backend, frontend.TCP{Client: transport}, route.Routers()
 	f, err := frontend.Start(context.Background(), options)
 	if err != nil {
 		return err
@@ -209,7 +211,7 @@ func readPool(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// frontendOptions translates settings; backend and transport are left to the caller.
+// frontendOptions translates settings; backend, transport and routers are left to the caller.
 func frontendOptions(s *settings.Frontend, logger *slog.Logger) frontend.Options {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -224,9 +226,8 @@ func frontendOptions(s *settings.Frontend, logger *slog.Logger) frontend.Options
 		Filter:    discovery.NamespaceFilter{Exact: s.Discovery.Namespace, Prefix: s.Discovery.NamespacePrefix},
 		ModelName: s.Discovery.ModelName, BlockSize: uint32(blockSize),
 		Loader:         &frontend.FileLoader{Resolver: &card.Resolver{ModelPath: s.Discovery.ModelPath}, ExcludeToolsWhenNone: p.ExcludeToolsWhenNone},
-		Routers:        routers(s),
 		DecodeFallback: s.Router.DecodeFallback, MigrationLimit: s.Faults.MigrationLimit, MigrationMaxLength: limit,
-		MinInitialWorkers: s.Router.MinInitialWorkers, Inhibited: inhibited,
+		MinInitialWorkers: s.Router.MinInitialWorkers, Inhibited: inhibited, Explain: s.Monitoring.Explain,
 		HTTP: frontend.HTTPOptions{Host: listenHost(h.Host), Port: h.Port, CertPath: h.TLSCertPath, KeyPath: h.TLSKeyPath, ClientCAPath: h.TLSClientCAPath,
 			DrainTimeout: h.ShutdownTimeout, DisableAdmin: p.DisableAdmin, EnableAnthropic: p.Anthropic, StripAnthropicPreamble: p.StripAnthropicPreamble},
 		API: openai.Options{BodyLimitMB: int64(h.BodyLimitMB), IgnoreUnknownFields: h.IgnoreUnknown, DisableExtensions: p.DisableExtensions,
@@ -246,12 +247,4 @@ func listenHost(host string) string {
 		return ""
 	}
 	return host
-}
-
-// routers makes the routers of the configured mode.
-func routers(s *settings.Frontend) frontend.RouterFactory {
-	return func(set frontend.RouterSet) (router.Router, func(), error) {
-		r, err := mode.New(mode.Options{Mode: mode.Mode(s.Router.Mode), Pool: set.Pool, DeviceRatio: s.Router.DeviceRatio})
-		return r, nil, err
-	}
 }

@@ -72,6 +72,7 @@ type legacy struct {
 	DurableKVEvents    *bool    `json:"durable_kv_events"`
 	SnapshotThreshold  *uint64  `json:"router_snapshot_threshold"`
 	ResetStates        *bool    `json:"router_reset_states"`
+	SkipInitialWait    *bool    `json:"skip_initial_worker_wait"`
 }
 
 // ParseConfig reads the JSON form over the defaults. Unknown members are errors; the result is validated.

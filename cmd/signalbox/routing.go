@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+
+	"signalbox/frontend"
+	"signalbox/kvhash"
+	"signalbox/router/analytic"
+	"signalbox/router/kv"
+	"signalbox/settings"
+)
+
+// routing translates the router's settings; where KV events come from is left to the caller.
+func routing(s *settings.Frontend, logger *slog.Logger) (frontend.Routing, error) {
+	r := frontend.Routing{Mode: string(s.Router.Mode), DeviceRatio: s.Router.DeviceRatio, KV: kvConfig(s),
+		RequestExpiry: s.Load.ActiveRequestExpiry, Logger: logger}
+	if err := r.KV.Validate(); err != nil {
+		return r, err
+	}
+	if s.Load.TrackingKeyFile != "" {
+		secret, err := os.ReadFile(s.Load.TrackingKeyFile)
+		if err != nil {
+			return r, fmt.Errorf("--router-tracking-key-file: %w", err)
+		}
+		key, err := kvhash.NewTrackingKey(secret, s.Load.TrackingKeyID)
+		if err != nil {
+			return r, fmt.Errorf("--router-tracking-key-file: %w", err)
+		}
+		r.TrackingKey = &key
+	}
+	if s.Load.PrefillModel != "none" {
+		m := &s.LoadModel
+		predictor, err := analytic.New(analytic.Options{Backend: m.Backend, System: m.System, ModelPath: m.ModelPath, TensorParallel: m.TPSize,
+			MoETensorParallel: m.MoETPSize.Or(0), MoEExpertParallel: m.MoEEPSize.Or(0), AttentionDataParallel: m.AttentionDPSize.Or(0)})
+		if err != nil {
+			return r, fmt.Errorf("--router-prefill-load-model=%s: %w", s.Load.PrefillModel, err)
+		}
+		r.Predictor = predictor
+		logger.Info("prefill durations are estimated from the model's size and the system's peak rate: no performance database is built in",
+			"system", m.System, "model", m.ModelPath)
+	}
+	return r, nil
+}
+
+// kvConfig is the configuration of KV routers as the settings have it.
+func kvConfig(s *settings.Frontend) kv.Config {
+	c := kv.DefaultConfig()
+	w, x, l := &s.Scoring, &s.Indexer, &s.Load
+	c.OverlapScoreCredit, c.OverlapScoreCreditDecay, c.PrefillLoadScale = w.OverlapCredit, w.OverlapCreditDecay, w.PrefillLoadScale
+	c.DecodeActiveRequestWeight, c.HostCacheHitWeight, c.DiskCacheHitWeight = w.DecodeActiveRequestWeight, w.HostCacheHitWeight, w.DiskCacheHitWeight
+	c.SharedCacheMultiplier, c.SharedCacheType, c.RouterTemperature = w.SharedCacheMultiplier, w.SharedCacheType, w.Temperature
+	c.UseKVEvents, c.TTLSecs, c.ApproximatePolicy, c.EventThreads = x.KVEvents, x.TTL.Seconds(), x.ApproximatePolicy, x.EventThreads
+	c.UseRemoteIndexer, c.ServeIndexer, c.SessionPrefixIndex, c.ReplicaSync = x.UseRemote, x.Serve, x.SessionPrefixIndex, x.ReplicaSync
+	if ttl, set := x.PredictedTTL.Get(); set {
+		seconds := ttl.Seconds()
+		c.PredictedTTLSecs = &seconds
+	}
+	c.TrackActiveBlocks, c.TrackOutputBlocks, c.AssumeKVReuse, c.TrackPrefillTokens = l.TrackActiveBlocks, l.TrackOutputBlocks, l.AssumeKVReuse, l.TrackPrefillTokens
+	c.TrackingHash, c.PrefillLoadModel, c.QueuePolicy = l.TrackingHash, l.PrefillModel, l.QueuePolicy
+	if threshold, set := l.QueueThreshold.Get(); set {
+		c.QueueThreshold = &threshold
+	}
+	return c
+}

@@ -1,0 +1,210 @@
+package frontend
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"signalbox/kvindex"
+	"signalbox/model"
+	"signalbox/model/card"
+	"signalbox/observe"
+	"signalbox/router"
+	"signalbox/router/kv"
+)
+
+// kvRouting is a KV router with all that keeps its index current.
+type kvRouting struct {
+	*kv.Router
+	logger *slog.Logger
+	pool   *router.Pool
+	// needsEvents tells that the index is fed by events, so that workers have to publish them.
+	needsEvents bool
+	index       *kvindex.Index // nil without one
+	predicted   []*kvindex.Predicted
+	feed        EventFeed
+	stopWatch   func()
+	cancel      context.CancelFunc
+	wait        sync.WaitGroup
+
+	silent   atomic.Int64
+	mutex    sync.Mutex
+	reported map[uint64]bool // silent workers that were named in the log
+}
+
+// startKV makes the router of a set in mode kv, and starts what feeds and tends its index. close ends all of it.
+func (r *Routing) startKV(set RouterSet, logger *slog.Logger) (made router.Router, end func(), err error) {
+	c := set.Set.Card
+	if c.BlockSize == 0 {
+		return nil, nil, fmt.Errorf("the model card has kv_cache_block_size 0: mode kv needs the size of a block (--kv-cache-block-size)")
+	}
+	warnIgnored(&r.KV, logger)
+	k := &kvRouting{logger: logger, pool: set.Pool, reported: make(map[uint64]bool)}
+	options := kv.Options{
+		Config: r.KV, Pool: set.Pool, BlockSize: int(c.BlockSize), Eagle: c.Runtime.Eagle, Model: set.Set.Key.Model,
+		PrefillPool: set.Set.Key.Role == card.PrefillWorker, TrackingKey: r.TrackingKey, RequestExpiry: r.RequestExpiry,
+	}
+	if r.KV.PrefillLoadModel != "none" {
+		options.Predictor = r.Predictor
+	}
+	if set.Metrics != nil {
+		options.Observer = set.Metrics
+	}
+	if err := k.makeIndex(&r.KV, &options); err != nil {
+		return nil, nil, err
+	}
+	if k.Router, err = kv.New(options); err != nil {
+		return nil, nil, err
+	}
+	if k.needsEvents && r.Events != nil {
+		k.feed, err = r.Events.Feed(FeedTarget{Endpoint: set.Set.Key.Endpoint, Index: k.index, Admitted: k.admitted, Logger: logger})
+		if err != nil {
+			return nil, nil, fmt.Errorf("KV events: %w", err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	k.cancel = cancel
+	k.wait.Go(func() { k.Run(ctx) }) // ends with ctx
+	if len(k.predicted) > 0 {
+		k.wait.Go(func() { k.expire(ctx) }) // ends with ctx
+	}
+	k.observe(set.Metrics)
+	k.Members(set.Set)
+	return k, k.stop, nil
+}
+
+// makeIndex makes what the configuration needs to know about caches: an index fed by events or by placements, and perhaps one of
+// recent placements beside it.
+func (k *kvRouting) makeIndex(config *kv.Config, options *kv.Options) error {
+	if !config.UsesIndex() {
+		return nil
+	}
+	// A look-up visits every shard: more of them than processors would only make it slower.
+	size := kvindex.Options{Shards: min(config.EventThreads, runtime.GOMAXPROCS(0))}
+	predict := func(ttl float64) (*kvindex.Predicted, error) {
+		made, err := kvindex.NewTTL(size, time.Duration(ttl*float64(time.Second)))
+		if err == nil {
+			k.predicted = append(k.predicted, made)
+			options.Recorder = made
+		}
+		return made, err
+	}
+	if !config.UseKVEvents {
+		made, err := predict(config.TTLSecs)
+		if err != nil {
+			return err
+		}
+		k.index = made.Index()
+		options.Index = k.index
+		return nil
+	}
+	index, err := kvindex.New(size)
+	if err != nil {
+		return err
+	}
+	k.index, k.needsEvents, options.Index = index, true, index
+	if ttl := config.PredictedTTLSecs; ttl != nil {
+		made, err := predict(*ttl)
+		if err != nil {
+			return err
+		}
+		options.Predicted = made.Index()
+	}
+	return nil
+}
+
+// warnIgnored names what a configuration asks for and does not get.
+func warnIgnored(config *kv.Config, logger *slog.Logger) {
+	for name, asked := range map[string]bool{
+		"router_queue_threshold": config.QueueThreshold != nil, "router_policy_config": config.PolicyConfig != nil,
+		"router_replica_sync": config.ReplicaSync, "use_remote_indexer": config.UseRemoteIndexer, "serve_indexer": config.ServeIndexer,
+		"shared_cache_type": config.SharedCacheType != "none", "conditional_disagg_enabled": config.ConditionalDisagg,
+		"router_approximate_cache_policy": config.ApproximatePolicy == "lru",
+	} {
+		if asked {
+			logger.Warn("a router setting has no effect: this build does not have it yet", "setting", name)
+		}
+	}
+}
+
+func (k *kvRouting) admitted(workerID uint64) bool { return k.pool.Snapshot().Find(workerID) >= 0 }
+
+// expire drops predictions that have aged out.
+func (k *kvRouting) expire(ctx context.Context) {
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			for _, p := range k.predicted {
+				p.Expire(k.pool.Clock().Now())
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// observe shows the router's numbers to scrapers.
+func (k *kvRouting) observe(metrics *observe.Router) {
+	if metrics == nil {
+		return
+	}
+	probe := observe.Probe{Loads: k.AppendLoads, Stats: k.Stats, Mismatch: func() int { return int(k.silent.Load()) }}
+	if k.index != nil {
+		probe.Index = k.index.Stats
+	}
+	if k.feed != nil {
+		probe.Events = k.feed.Stats
+	}
+	k.stopWatch = metrics.Watch(probe)
+}
+
+// Members takes note of the workers' cards: one that publishes no KV events is named, once.
+func (k *kvRouting) Members(set *model.Set) {
+	if !k.needsEvents {
+		return
+	}
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	var silent, news []uint64
+	for _, member := range set.Members {
+		if publishes := member.Card.Runtime.PublishesEvents; publishes != nil && !*publishes {
+			id := member.Instance.InstanceID
+			silent = append(silent, id)
+			if !k.reported[id] {
+				news = append(news, id)
+			}
+		}
+	}
+	for id := range k.reported {
+		if !slices.Contains(silent, id) {
+			delete(k.reported, id)
+		}
+	}
+	for _, id := range news {
+		k.reported[id] = true
+	}
+	k.silent.Store(int64(len(silent)))
+	if len(news) > 0 {
+		k.logger.Error("workers publish no KV events, so that nothing is known of their caches and they are chosen by load alone: "+
+			"switch the events on at the workers, or predict caches with --no-router-kv-events", "workers", news)
+	}
+}
+
+// stop ends what startKV started.
+func (k *kvRouting) stop() {
+	if k.stopWatch != nil {
+		k.stopWatch()
+	}
+	if k.feed != nil {
+		k.feed.Close()
+	}
+	k.cancel()
+	k.wait.Wait()
+}
