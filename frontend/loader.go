@@ -43,6 +43,9 @@ func (l *FileLoader) Load(ctx context.Context, c *card.Card) (*pipeline.Model, e
 	}
 	m := &pipeline.Model{Name: c.DisplayName, Checksum: c.Checksum(), EOSTokenIDs: eos, ContextLength: int(c.EffectiveContextLength()),
 		Tokenizer: modelTokenizer{encoder}, ToolParser: c.Runtime.ToolCallParser != nil}
+	if budget := tokenBudget(c); budget != nil {
+		m.ContextLength, m.RejectPromptOverflow, m.RejectTotalOverflow = int(budget.CombinedLimit), budget.RejectPrompt, budget.RejectTotal
+	}
 	formatter, err := prompt.Load(prompt.Files{Template: files.ChatTemplate, TokenizerConfig: files.PromptFormatter},
 		prompt.Options{ParseArguments: c.Runtime.ToolCallArguments == "json_object", DefaultThinking: defaultThinking(c),
 			Family: prompt.FamilyOf(deref(c.Runtime.ToolCallParser), deref(c.Runtime.ReasoningParser))})
@@ -67,6 +70,23 @@ func deref(name *string) string {
 		return ""
 	}
 	return *name
+}
+
+// budget is what a worker's card says about requests that do not fit: the tokens that prompt and output may have together, and
+// whether the frontend is to refuse what is longer. What it is not to refuse the engine clips or refuses itself.
+type budget struct {
+	CombinedLimit uint32 `json:"combined_limit"`
+	RejectPrompt  bool   `json:"reject_prompt_overflow"`
+	RejectTotal   bool   `json:"reject_total_overflow"`
+}
+
+// tokenBudget returns nil where the card has none.
+func tokenBudget(c *card.Card) *budget {
+	var b *budget
+	if json.Unmarshal(c.Runtime.RuntimeData["token_budget"], &b) != nil || b == nil || b.CombinedLimit == 0 {
+		return nil
+	}
+	return b
 }
 
 // defaultThinking is what the worker says about requests that say nothing; nil when it leaves that to the template.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"signalbox/model/card"
@@ -23,15 +24,33 @@ func EOSTokenIDs(files *card.Files, lookup func(token string) (uint32, bool)) ([
 			break
 		}
 	}
-	if token := eosToken(files.PromptFormatter); token != "" {
+	token := eosToken(files.PromptFormatter)
+	if token == "" && len(ids) == 0 {
+		token = eosToken(specialTokensMap(files))
+	}
+	if token != "" {
 		if id, ok := lookup(token); ok && !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}
 	if len(ids) == 0 {
-		return nil, fmt.Errorf("no end-of-sequence token: neither generation_config.json, config.json nor tokenizer_config.json names one (eos_token_id, eos_token)")
+		return nil, fmt.Errorf("no end-of-sequence token: neither generation_config.json, config.json, tokenizer_config.json nor special_tokens_map.json names one (eos_token_id, eos_token)")
 	}
 	return ids, nil
+}
+
+// specialTokensMap is the path of special_tokens_map.json, where models without generation_config.json name their end token:
+// among the card's files, else beside the tokenizer; "" where there is none.
+func specialTokensMap(files *card.Files) string {
+	const name = "special_tokens_map.json"
+	if path := files.Extra[name]; path != "" {
+		return path
+	}
+	path := filepath.Join(filepath.Dir(files.Tokenizer), name)
+	if _, err := os.Stat(path); files.Tokenizer == "" || err != nil {
+		return ""
+	}
+	return path
 }
 
 // tokenIDs reads a number or a list of numbers.

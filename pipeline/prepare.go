@@ -34,7 +34,7 @@ func (p *Pipeline) prepare(ctx context.Context, job *Job) (prepared, error) {
 		show := false
 		r.Output.SkipSpecialTokens = &show
 	}
-	if err := p.applyLength(r); err != nil {
+	if err := p.applyLength(job); err != nil {
 		return prepared{}, err
 	}
 	p.Observer.Stage("preprocess", "", time.Since(start).Seconds())
@@ -152,8 +152,9 @@ func parametersOf(tool Tool) []byte {
 }
 
 // applyLength sets the default output length, what is left of the context, and refuses what cannot fit where the worker wants
-// that.
-func (p *Pipeline) applyLength(r *inference.Request) error {
+// that. A Responses request that sets no length leaves it to the worker.
+func (p *Pipeline) applyLength(job *Job) error {
+	r := job.Request
 	limit := p.Model.ContextLength
 	if limit <= 0 {
 		return nil
@@ -163,7 +164,7 @@ func (p *Pipeline) applyLength(r *inference.Request) error {
 		return &ContextLengthError{Limit: limit, Prompt: prompt}
 	}
 	if r.Stop.MaxTokens == nil {
-		if prompt < limit {
+		if prompt < limit && job.Endpoint != "responses" {
 			left := uint32(limit - prompt)
 			r.Stop.MaxTokens = &left
 		}

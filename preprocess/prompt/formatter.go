@@ -258,15 +258,28 @@ func (f *Formatter) Render(request Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	text, err := f.render(chosen, normalised, normaliseTools(tools), request)
+	if err == nil {
+		return text, nil
+	}
+	if completed, incomplete := withEmptyContent(normalised); incomplete {
+		return f.render(chosen, completed, normaliseTools(tools), request)
+	}
+	return "", err
+}
+
+// render renders normalised messages.
+func (f *Formatter) render(chosen *form, messages, tools chattemplate.Value, request Request) (string, error) {
 	cut := func(text string) (string, error) { return text, nil }
 	if request.ContinueFinalMessage {
-		if normalised, cut, err = Continuation(normalised); err != nil {
+		var err error
+		if messages, cut, err = Continuation(messages); err != nil {
 			return "", err
 		}
 	}
 	variables := chattemplate.NewDict(12)
-	variables.Set("messages", normalised)
-	variables.Set("tools", normaliseTools(tools))
+	variables.Set("messages", messages)
+	variables.Set("tools", tools)
 	f.setTokens(variables)
 	variables.Set("add_generation_prompt", chattemplate.Bool(!request.NoGenerationPrompt && !request.ContinueFinalMessage))
 	if err := f.setArguments(variables, request); err != nil {

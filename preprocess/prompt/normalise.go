@@ -13,7 +13,7 @@ func (f *Formatter) normalise(chosen *form, messages chattemplate.Value) (chatte
 		if err := checkMessage(message); err != nil {
 			return messages, err
 		}
-		list = append(list, withoutNulls(message))
+		list = append(list, tidy(message))
 	}
 	if chosen.oneSystem {
 		list = mergeSystem(list)
@@ -43,25 +43,44 @@ func checkMessage(message chattemplate.Value) error {
 	return nil
 }
 
-// withoutNulls leaves out members that are null. Templates ask whether a member is there, and print "None" for one that is.
-func withoutNulls(message chattemplate.Value) chattemplate.Value {
+// tidy leaves out members that are null, as templates ask whether a member is there and print "None" for one that is, and
+// gives reasoning the one name that templates know.
+func tidy(message chattemplate.Value) chattemplate.Value {
 	entries := message.Entries()
-	nulls := 0
+	clean := true
 	for i := range entries {
-		if entries[i].Value.Kind() == chattemplate.KindNone {
-			nulls++
-		}
+		clean = clean && entries[i].Value.Kind() != chattemplate.KindNone && entries[i].Key.Str() != "reasoning"
 	}
-	if nulls == 0 {
+	if clean {
 		return message
 	}
-	out := chattemplate.NewDict(len(entries) - nulls)
+	_, hasReasoning := message.Get("reasoning_content")
+	assistant := role(message) == "assistant"
+	out := chattemplate.NewDict(len(entries))
 	for _, entry := range entries {
+		key := entry.Key.Str()
+		if key == "reasoning" && assistant && !hasReasoning {
+			key = "reasoning_content"
+		}
 		if entry.Value.Kind() != chattemplate.KindNone {
-			out.Set(entry.Key.Str(), entry.Value)
+			out.Set(key, entry.Value)
 		}
 	}
 	return out.Value()
+}
+
+// withEmptyContent gives past tool calls without content an empty one, and tells whether there were any. Clients send null
+// beside tool calls; many a template then adds the content to a text, which only an empty text survives.
+func withEmptyContent(messages chattemplate.Value) (chattemplate.Value, bool) {
+	found := false
+	list := append([]chattemplate.Value(nil), messages.Items()...)
+	for i, message := range list {
+		_, hasContent := message.Get("content")
+		if _, hasCalls := message.Get("tool_calls"); hasCalls && !hasContent {
+			list[i], found = with(message, "content", chattemplate.String("")), true
+		}
+	}
+	return chattemplate.List(list), found
 }
 
 // normaliseMessage brings one message into the template's form. A message that has it already is not copied.
