@@ -39,7 +39,14 @@ func (r Reader) Raw(w http.ResponseWriter, request *http.Request) ([]byte, *prob
 	return r.bytes(w, request)
 }
 
+// firstPiece is how much memory a body gets on the word of its length alone, in bytes.
+const firstPiece = 256 << 10
+
 func (r Reader) bytes(w http.ResponseWriter, request *http.Request) ([]byte, *problem.Problem) {
+	if coding := request.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return nil, &problem.Problem{Status: http.StatusUnsupportedMediaType, Class: "UnsupportedMedia", Reason: "request.unsupported_media",
+			Message: fmt.Sprintf("Content-Encoding %q is not supported: send the body as it is", coding)}
+	}
 	if request.ContentLength > r.LimitBytes {
 		return nil, r.tooLarge()
 	}
@@ -47,8 +54,7 @@ func (r Reader) bytes(w http.ResponseWriter, request *http.Request) ([]byte, *pr
 	var text []byte
 	var err error
 	if n := request.ContentLength; n > 0 {
-		text = make([]byte, n)
-		_, err = io.ReadFull(limited, text)
+		text, err = readSized(limited, int(n))
 		if err == nil { // reach the end, so that the server watches the connection for a client that goes away
 			_, _ = limited.Read(make([]byte, 1))
 		}
@@ -63,6 +69,20 @@ func (r Reader) bytes(w http.ResponseWriter, request *http.Request) ([]byte, *pr
 		return nil, problem.Invalid("", "Failed to read the request body: %v", err)
 	}
 	return text, nil
+}
+
+// readSized reads size bytes into one piece of memory that grows with what arrives.
+func readSized(source io.Reader, size int) ([]byte, error) {
+	text := make([]byte, min(size, firstPiece))
+	for at := 0; ; {
+		n, err := io.ReadFull(source, text[at:])
+		if at += n; err != nil || at == size {
+			return text[:at], err
+		}
+		grown := make([]byte, min(size, 4*len(text)))
+		copy(grown, text)
+		text = grown
+	}
 }
 
 func (r Reader) tooLarge() *problem.Problem {
@@ -86,7 +106,12 @@ func (r Reader) Document(w http.ResponseWriter, request *http.Request) (*jsontap
 	}
 	document, err := jsontape.ParseLenient(text)
 	if err != nil {
-		return nil, problem.Invalid("", DeserializePrefix+"%v", err)
+		var syntax *jsontape.SyntaxError
+		param := ""
+		if errors.As(err, &syntax) {
+			param = syntax.Field
+		}
+		return nil, problem.Invalid(param, DeserializePrefix+"%v", err)
 	}
 	return document, nil
 }

@@ -77,6 +77,8 @@ func (a *API) readChat(document *jsontape.Document, r *inference.Request) (*chat
 	chat.AddGenerationPrompt = f.Bool("add_generation_prompt")
 	chat.ContinueFinalMessage = f.Bool("continue_final_message")
 	readReasoningEffort(f, chat)
+	checkGuidedTypes(f)
+	checkPassive(f)
 	checkMessageShapes(f, messages)
 	format, formatProblem := readResponseFormat(f)
 	extension, p := nvext.Parse(f.Node("nvext"), r, a.options.DisableExtensions)

@@ -69,6 +69,8 @@ func (a *API) readCompletion(document *jsontape.Document, template *inference.Re
 	if embeds := f.String("prompt_embeds"); embeds != nil {
 		r.PromptEmbeds = *embeds
 	}
+	checkGuidedTypes(f)
+	checkPassive(f)
 	extension, p := nvext.Parse(f.Node("nvext"), r, a.options.DisableExtensions)
 	if f.Problem != nil {
 		return nil, f.Problem

@@ -70,7 +70,10 @@ type Node struct {
 
 // SyntaxError tells what is wrong and where; Line and Column count from 1, in bytes.
 type SyntaxError struct {
-	Message      string
+	Message string
+	// Field is the member of the outermost object whose value cannot be read, or that is there twice; "" for a mistake
+	// elsewhere.
+	Field        string
 	Offset       int
 	Line, Column int
 }
@@ -86,7 +89,7 @@ func Parse(text []byte) (*Document, error) {
 	if len(text) > math.MaxInt32 {
 		return nil, &SyntaxError{Message: "text is longer than 2 GiB", Line: 1, Column: 1}
 	}
-	p := parser{text: text, entries: make([]entry, 0, 32+len(text)/64)}
+	p := parser{text: text, member: -1, entries: make([]entry, 0, 32+len(text)/64)}
 	p.space()
 	if err := p.value(0); err != nil {
 		return nil, err
@@ -147,13 +150,19 @@ type parser struct {
 	text    []byte
 	at      int
 	entries []entry
+	member  int // the entry of the outermost object's key whose value is being read; -1 for none
 }
 
 func (p *parser) fail(message string) error { return p.failAt(message, p.at) }
 
 func (p *parser) failAt(message string, offset int) error {
 	line, column := Position(p.text, offset)
-	return &SyntaxError{Message: message, Offset: offset, Line: line, Column: column}
+	e := &SyntaxError{Message: message, Offset: offset, Line: line, Column: column}
+	if p.member >= 0 {
+		document := Document{text: p.text, entries: p.entries}
+		e.Field = string(document.stringBytes(p.member))
+	}
+	return e
 }
 
 // Position converts a byte offset into a line and a column, both from 1.
@@ -232,7 +241,24 @@ func (p *parser) digits() bool {
 	return p.at > start
 }
 
+// number passes over a number. One that is too large for a float64 is refused here: no reader could make anything of it.
 func (p *parser) number() error {
+	start := p.at
+	if err := p.digitsAndSigns(); err != nil {
+		return err
+	}
+	const unsuspicious = 19 // characters without an exponent: far from the largest float64
+	text := p.text[start:p.at]
+	if len(text) <= unsuspicious && bytes.IndexByte(text, 'e') < 0 && bytes.IndexByte(text, 'E') < 0 {
+		return nil
+	}
+	if value, _ := strconv.ParseFloat(string(text), 64); math.IsInf(value, 0) {
+		return p.fail("number out of range")
+	}
+	return nil
+}
+
+func (p *parser) digitsAndSigns() error {
 	if p.text[p.at] == '-' {
 		p.at++
 	}
@@ -417,6 +443,9 @@ func (p *parser) object(depth int) (count int, err error) {
 		p.entries[keyIndex].next = uint32(keyIndex + 1)
 		count++
 		if duplicate := p.duplicateKey(first, keyIndex, count, &seen); duplicate != "" {
+			if depth == 1 {
+				p.member = keyIndex
+			}
 			return 0, p.fail("duplicate field `" + duplicate + "`")
 		}
 		p.space()
@@ -425,8 +454,14 @@ func (p *parser) object(depth int) (count int, err error) {
 		}
 		p.at++
 		p.space()
+		if depth == 1 {
+			p.member = keyIndex
+		}
 		if err := p.value(depth); err != nil {
 			return 0, err
+		}
+		if depth == 1 {
+			p.member = -1
 		}
 		p.space()
 		if p.at >= len(p.text) {
