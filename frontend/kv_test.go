@@ -41,7 +41,11 @@ func (w *wires) Feed(target FeedTarget) (EventFeed, error) {
 	return feed, nil
 }
 
-func (w *wire) Stats() observe.EventStats { return observe.EventStats{} }
+func (w *wire) Expect(uint64, ...uint32)         {}
+func (w *wire) Leave(uint64)                     {}
+func (w *wire) Silent() int                      { return 0 }
+func (w *wire) WaitSynced(context.Context) error { return nil }
+func (w *wire) Stats() observe.EventStats        { return observe.EventStats{} }
 
 func (w *wire) Close() {
 	w.wires.mu.Lock()
@@ -60,9 +64,7 @@ func (m *mouth) say(event kvindex.Event) {
 	defer m.wires.mu.Unlock()
 	event.Rank.WorkerID = m.id.Load()
 	for feed := range m.wires.feeds {
-		if feed.target.Admitted(event.Rank.WorkerID) {
-			_ = feed.target.Index.Apply(event)
-		}
+		_ = feed.target.Index.Apply(event)
 	}
 }
 

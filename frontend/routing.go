@@ -1,6 +1,7 @@
 package frontend
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -45,17 +46,25 @@ type EventPlane interface {
 	Feed(target FeedTarget) (EventFeed, error)
 }
 
-// FeedTarget is an index that wants to be fed.
+// FeedTarget is an index that wants to be fed. The feed owns its content: it adds what workers hold and removes who has left.
 type FeedTarget struct {
+	// Endpoint is the one that the events are about.
 	Endpoint discovery.EndpointID
 	Index    *kvindex.Index
-	// Admitted tells whether a worker is in the set; events of others are not for this index.
-	Admitted func(workerID uint64) bool
-	Logger   *slog.Logger
+	// Threads bounds how many messages are applied at the same time.
+	Threads int
+	Logger  *slog.Logger
 }
 
 // EventFeed is a running feed.
 type EventFeed interface {
+	// Expect announces the ranks of a worker that requests are routed to, Leave that it has gone. A worker that was announced and
+	// tells nothing is named in the log and counted by Silent, in ranks.
+	Expect(workerID uint64, ranks ...uint32)
+	Leave(workerID uint64)
+	Silent() int
+	// WaitSynced waits until the index has all that workers held when the feed began, or until ctx ends.
+	WaitSynced(ctx context.Context) error
 	Stats() observe.EventStats
 	Close()
 }

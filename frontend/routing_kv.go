@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"signalbox/discovery"
 	"signalbox/kvindex"
 	"signalbox/model"
 	"signalbox/model/card"
@@ -32,9 +31,8 @@ type kvRouting struct {
 	cancel      context.CancelFunc
 	wait        sync.WaitGroup
 
-	silent   atomic.Int64
-	mutex    sync.Mutex
-	reported map[uint64]bool // silent workers that were named in the log
+	mutex sync.Mutex
+	known map[uint64]bool // workers that Members has seen; true for those whose cards say that they publish no events
 }
 
 // startKV makes the router of a set in mode kv, and starts what feeds and tends its index. close ends all of it.
@@ -44,7 +42,7 @@ func (r *Routing) startKV(set RouterSet, logger *slog.Logger) (made router.Route
 		return nil, nil, fmt.Errorf("the model card has kv_cache_block_size 0: mode kv needs the size of a block (--kv-cache-block-size)")
 	}
 	warnIgnored(&r.KV, logger)
-	k := &kvRouting{logger: logger, pool: set.Pool, reported: make(map[uint64]bool)}
+	k := &kvRouting{logger: logger, pool: set.Pool, known: make(map[uint64]bool)}
 	options := kv.Options{
 		Config: r.KV, Pool: set.Pool, BlockSize: int(c.BlockSize), Eagle: c.Runtime.Eagle, Model: set.Set.Key.Model,
 		PrefillPool: set.Set.Key.Role == card.PrefillWorker, TrackingKey: r.TrackingKey, RequestExpiry: r.RequestExpiry,
@@ -62,8 +60,11 @@ func (r *Routing) startKV(set RouterSet, logger *slog.Logger) (made router.Route
 		return nil, nil, err
 	}
 	if k.needsEvents && r.Events != nil {
-		k.feed, err = r.Events.Feed(FeedTarget{Endpoint: set.Set.Key.Endpoint, Index: k.index, Admitted: k.admitted, Logger: logger})
-		if err != nil {
+		target := FeedTarget{Endpoint: set.Set.Key.Endpoint, Index: k.index, Threads: r.KV.EventThreads, Logger: logger}
+		if other := c.Runtime.EventEndpoint; other != nil {
+			target.Endpoint = discovery.EndpointID{Namespace: other.Namespace, Component: other.Component, Name: other.Name}
+		}
+		if k.feed, err = r.Events.Feed(target); err != nil {
 			return nil, nil, fmt.Errorf("KV events: %w", err)
 		}
 	}
@@ -75,7 +76,24 @@ func (r *Routing) startKV(set RouterSet, logger *slog.Logger) (made router.Route
 	}
 	k.observe(set.Metrics)
 	k.Members(set.Set)
+	k.awaitFeed()
 	return k, k.stop, nil
+}
+
+// syncPatience is how long a router waits to learn what workers hold before it serves.
+const syncPatience = 3 * time.Second
+
+// awaitFeed waits for the first picture of the caches, so that the first requests already follow them. A worker that does not
+// answer delays the start by [syncPatience] at most.
+func (k *kvRouting) awaitFeed() {
+	if k.feed == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), syncPatience)
+	defer cancel()
+	if err := k.feed.WaitSynced(ctx); err != nil {
+		k.logger.Warn("not all workers have told what they hold; requests are placed with what is known", "waited", syncPatience)
+	}
 }
 
 // makeIndex makes what the configuration needs to know about caches: an index fed by events or by placements, and perhaps one of
@@ -90,7 +108,7 @@ func (k *kvRouting) makeIndex(config *kv.Config, options *kv.Options) error {
 		made, err := kvindex.NewTTL(size, time.Duration(ttl*float64(time.Second)))
 		if err == nil {
 			k.predicted = append(k.predicted, made)
-			options.Recorder = made
+			options.Recorder, options.Forget = made, made.Index().RemoveWorker
 		}
 		return made, err
 	}
@@ -132,8 +150,6 @@ func warnIgnored(config *kv.Config, logger *slog.Logger) {
 	}
 }
 
-func (k *kvRouting) admitted(workerID uint64) bool { return k.pool.Snapshot().Find(workerID) >= 0 }
-
 // expire drops predictions that have aged out.
 func (k *kvRouting) expire(ctx context.Context) {
 	ticker := time.NewTicker(100 * time.Millisecond)
@@ -155,7 +171,7 @@ func (k *kvRouting) observe(metrics *observe.Router) {
 	if metrics == nil {
 		return
 	}
-	probe := observe.Probe{Loads: k.AppendLoads, Stats: k.Stats, Mismatch: func() int { return int(k.silent.Load()) }}
+	probe := observe.Probe{Loads: k.AppendLoads, Stats: k.Stats, Mismatch: k.mismatch}
 	if k.index != nil {
 		probe.Index = k.index.Stats
 	}
@@ -165,36 +181,59 @@ func (k *kvRouting) observe(metrics *observe.Router) {
 	k.stopWatch = metrics.Watch(probe)
 }
 
-// Members takes note of the workers' cards: one that publishes no KV events is named, once.
+// Members takes note of who is in the set. A worker whose card says that it publishes no KV events is named at once; the others
+// are expected to.
 func (k *kvRouting) Members(set *model.Set) {
 	if !k.needsEvents {
 		return
 	}
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
-	var silent, news []uint64
+	present := make(map[uint64]bool, len(set.Members))
+	var silent []uint64
 	for _, member := range set.Members {
-		if publishes := member.Card.Runtime.PublishesEvents; publishes != nil && !*publishes {
-			id := member.Instance.InstanceID
+		id, c := member.Instance.InstanceID, &member.Card.Runtime
+		present[id] = true
+		if _, known := k.known[id]; known {
+			continue
+		}
+		k.known[id] = c.PublishesEvents != nil && !*c.PublishesEvents
+		if k.known[id] {
 			silent = append(silent, id)
-			if !k.reported[id] {
-				news = append(news, id)
+		} else if k.feed != nil {
+			for rank := range max(1, c.Ranks) {
+				k.feed.Expect(id, c.RankStart+rank)
 			}
 		}
 	}
-	for id := range k.reported {
-		if !slices.Contains(silent, id) {
-			delete(k.reported, id)
+	for id := range k.known {
+		if !present[id] {
+			delete(k.known, id)
+			if k.feed != nil {
+				k.feed.Leave(id)
+			}
 		}
 	}
-	for _, id := range news {
-		k.reported[id] = true
-	}
-	k.silent.Store(int64(len(silent)))
-	if len(news) > 0 {
+	if len(silent) > 0 {
 		k.logger.Error("workers publish no KV events, so that nothing is known of their caches and they are chosen by load alone: "+
-			"switch the events on at the workers, or predict caches with --no-router-kv-events", "workers", news)
+			"switch the events on at the workers, or predict caches with --no-router-kv-events", "workers", silent)
 	}
+}
+
+// mismatch counts the workers and ranks whose caches are not known because they tell nothing.
+func (k *kvRouting) mismatch() int {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	count := 0
+	for _, silent := range k.known {
+		if silent {
+			count++
+		}
+	}
+	if k.feed != nil {
+		count += k.feed.Silent()
+	}
+	return count
 }
 
 // stop ends what startKV started.

@@ -27,7 +27,7 @@ type Routers struct {
 	sharedErrors                          prometheus.Counter
 	decodeBlocks, prefillTokens           *prometheus.Desc
 	registered, mismatch, applied         *prometheus.Desc
-	warnings, gaps, recoveries            *prometheus.Desc
+	stale, gaps, recoveries               *prometheus.Desc
 	indexBlocks, indexBytes, indexRefused *prometheus.Desc
 	indexRanks, expired                   *prometheus.Desc
 

@@ -28,10 +28,11 @@ type EventStats struct {
 	// Applied counts events by type ("stored", "removed", "cleared") and status ("ok", "parent_block_not_found",
 	// "block_not_found", "invalid_block", "capacity_exhausted").
 	Applied map[EventOutcome]uint64
-	// Duplicates are events that told what was known.
-	Duplicates uint64
-	// Gaps are missing events that were noticed, Recoveries the ranks whose state was fetched anew.
-	Gaps, Recoveries uint64
+	// Stale are events that had been applied already.
+	Stale uint64
+	// Gaps are holes in the streams that were noticed, Recoveries those that a worker filled, FailedRecoveries those that nobody
+	// could.
+	Gaps, Recoveries, FailedRecoveries uint64
 }
 
 // EventOutcome is what became of an event.
@@ -62,9 +63,9 @@ func (m *Routers) describe() {
 	m.registered = describe("dynamo_component_router_worker_registered", "1 for every rank that the router knows", component("router_worker_id", "dp_rank", "worker_type")...)
 	m.mismatch = describe("dynamo_component_router_kv_event_source_mismatch_workers", "Workers whose KV events are missing", component(pool...)...)
 	m.applied = describe("dynamo_component_kv_cache_events_applied", "KV events by what became of them", component("event_type", "status")...)
-	m.warnings = describe("dynamo_component_kv_cache_event_warnings", "KV events that are valid and odd", component("warning_kind")...)
+	m.stale = describe("signalbox_kv_event_stale_total", "KV events that had been applied already", pool...)
 	m.gaps = describe("signalbox_kv_event_gaps_total", "Times that KV events were found missing", pool...)
-	m.recoveries = describe("signalbox_kv_event_recoveries_total", "Times that a rank's blocks were asked for anew", pool...)
+	m.recoveries = describe("signalbox_kv_event_recoveries_total", "Times that a rank's missing events were asked for, by outcome", append(pool, "outcome")...)
 	m.indexBlocks = describe("signalbox_kv_index_blocks", "Live blocks in the index, counted for each rank that holds them", append(pool, "tier")...)
 	m.indexBytes = describe("signalbox_kv_index_bytes", "Memory of the index", pool...)
 	m.indexRanks = describe("signalbox_kv_index_ranks", "Ranks that the index knows", pool...)
@@ -74,7 +75,7 @@ func (m *Routers) describe() {
 
 // Describe implements prometheus.Collector.
 func (m *Routers) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.decodeBlocks, m.prefillTokens, m.registered, m.mismatch, m.applied, m.warnings, m.gaps,
+	for _, d := range []*prometheus.Desc{m.decodeBlocks, m.prefillTokens, m.registered, m.mismatch, m.applied, m.stale, m.gaps,
 		m.recoveries, m.indexBlocks, m.indexBytes, m.indexRanks, m.indexRefused, m.expired} {
 		to <- d
 	}
@@ -169,7 +170,9 @@ func (r *Router) collectEvents(s *series, process, pool []string) {
 	for outcome, count := range stats.Applied {
 		s.add(m.applied, prometheus.CounterValue, float64(count), append(append([]string{}, process...), outcome.Type, outcome.Status)...)
 	}
-	s.add(m.warnings, prometheus.CounterValue, float64(stats.Duplicates), append(append([]string{}, process...), "duplicate_store")...)
+	s.add(m.stale, prometheus.CounterValue, float64(stats.Stale), pool...)
 	s.add(m.gaps, prometheus.CounterValue, float64(stats.Gaps), pool...)
-	s.add(m.recoveries, prometheus.CounterValue, float64(stats.Recoveries), pool...)
+	for outcome, count := range map[string]uint64{"success": stats.Recoveries, "failure": stats.FailedRecoveries} {
+		s.add(m.recoveries, prometheus.CounterValue, float64(count), append(append([]string{}, pool...), outcome)...)
+	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"sync"
 
 	"signalbox/frontend"
@@ -27,14 +28,12 @@ func (p *inProcessEvents) Feed(target frontend.FeedTarget) (frontend.EventFeed, 
 	return feed, nil
 }
 
-// apply hands one event to every index of the worker's set.
+// apply hands one event to every index: the demo's workers are all of one set.
 func (p *inProcessEvents) apply(kind string, event kvindex.Event) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	for feed := range p.feeds {
-		if feed.target.Admitted(event.Rank.WorkerID) {
-			feed.apply(kind, event)
-		}
+		feed.apply(kind, event)
 	}
 }
 
@@ -59,6 +58,12 @@ func (f *inProcessFeed) apply(kind string, event kvindex.Event) {
 	f.applied[observe.EventOutcome{Type: kind, Status: status}]++
 	f.mu.Unlock()
 }
+
+// Expect, Leave, Silent and WaitSynced implement frontend.EventFeed: engines of this process are never silent.
+func (f *inProcessFeed) Expect(uint64, ...uint32)         {}
+func (f *inProcessFeed) Leave(uint64)                     {}
+func (f *inProcessFeed) Silent() int                      { return 0 }
+func (f *inProcessFeed) WaitSynced(context.Context) error { return nil }
 
 // Stats implements frontend.EventFeed.
 func (f *inProcessFeed) Stats() observe.EventStats {

@@ -64,6 +64,7 @@ func runFrontend(args []string) error {
 	if err != nil {
 		return err
 	}
+	route.Events = frontend.WorkerEvents{Backend: backend, Queries: transport}
 	options := frontendOptions(s, logger)
 	options.Backend, options.Transport, options.Routers = backend, frontend.TCP{Client: transport}, route.Routers()
 	f, err := frontend.Start(context.Background(), options)

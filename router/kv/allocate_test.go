@@ -40,5 +40,3 @@ type fixed struct{ rows []kvindex.Match }
 func (f *fixed) Find(matches *kvindex.Matches, _ kvindex.Query) {
 	matches.Ranks = append(matches.Ranks[:0], f.rows...)
 }
-
-func (f *fixed) RemoveWorker(uint64) {}

@@ -29,23 +29,16 @@ func (r *Router) align() {
 	gone := r.gone
 	r.gone = nil
 	r.mutex.Unlock()
+	if r.options.Forget == nil {
+		return
+	}
 	for _, id := range gone {
-		r.forget(id)
-	}
-}
-
-// forget drops what the indexes know of a worker that left.
-func (r *Router) forget(workerID uint64) {
-	if r.options.Index != nil {
-		r.options.Index.RemoveWorker(workerID)
-	}
-	if r.options.Predicted != nil {
-		r.options.Predicted.RemoveWorker(workerID)
+		r.options.Forget(id)
 	}
 }
 
 // alignTo gives every rank of the snapshot a row and takes those of others away, with the requests on them. Workers that left
-// are noted in r.gone, for the pool's watcher to forget. The caller holds the mutex.
+// are noted in r.gone, for the pool's watcher to report. The caller holds the mutex.
 func (r *Router) alignTo(snapshot *router.Snapshot) {
 	f := &r.fleet
 	if f.aligned && f.membership == snapshot.Membership {

@@ -7,12 +7,10 @@ import (
 )
 
 // Index knows which ranks hold how much of a prompt; *[kvindex.Index] is one. It is safe for concurrent use, and look-ups do not
-// wait for changes.
+// wait for changes. It may know ranks that have left or are not there yet.
 type Index interface {
 	// Find replaces the content of matches by what every rank holds of the prompt. A rank appears at most once.
 	Find(matches *kvindex.Matches, query kvindex.Query)
-	// RemoveWorker forgets what the worker holds on all its ranks.
-	RemoveWorker(workerID uint64)
 }
 
 // Recorder learns from placements what workers will hold; *[kvindex.Predicted] is one.

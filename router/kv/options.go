@@ -29,6 +29,8 @@ type Options struct {
 	Predicted Index
 	// Recorder is told every placement, for an index that learns from them; nil for none.
 	Recorder Recorder
+	// Forget is told each worker that left, for what was recorded about it; nil for nobody. It is called without any lock.
+	Forget func(workerID uint64)
 	// TrackingKey makes the identities of active blocks secret; nil leaves them public.
 	TrackingKey *kvhash.TrackingKey
 	// Policy chooses among eligible ranks; nil is the built-in one. The router calls it serially and owns it.

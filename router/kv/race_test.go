@@ -32,12 +32,6 @@ func (s *synchronised) Record(rank kvindex.Rank, locals, sequence []uint64, now 
 	s.notebook.Record(rank, locals, sequence, now)
 }
 
-func (s *synchronised) RemoveWorker(id uint64) {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	s.notebook.RemoveWorker(id)
-}
-
 // Requests come and go from many goroutines while workers do; at the end nothing is left.
 func TestManyAtOnce(t *testing.T) {
 	index := &synchronised{}

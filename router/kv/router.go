@@ -36,7 +36,7 @@ type Router struct {
 	refs    []router.RankRef
 	pin     router.Pin
 	rowOf   []int32  // by rank ordinal; checked against the row before it is believed
-	gone    []uint64 // workers that left and that the indexes still know
+	gone    []uint64 // workers that left and were not reported yet
 	expired uint64
 	// unpredicted counts requests whose prefill the predictor could not estimate.
 	unpredicted uint64

@@ -23,9 +23,8 @@ import (
 // shelf is an index that is told what ranks hold, by local hash. A plain map stands in for the real one: what is tested here is
 // what the router makes of its answers.
 type shelf struct {
-	held    map[kvindex.Rank][]uint64
-	removed []uint64
-	asked   int
+	held  map[kvindex.Rank][]uint64
+	asked int
 }
 
 func (s *shelf) put(workerID uint64, rank uint32, locals []uint64) {
@@ -49,8 +48,6 @@ func (s *shelf) Find(matches *kvindex.Matches, query kvindex.Query) {
 		}
 	}
 }
-
-func (s *shelf) RemoveWorker(id uint64) { s.removed = append(s.removed, id) }
 
 // notebook is a shelf that learns from placements.
 type notebook struct{ shelf }
@@ -486,12 +483,12 @@ func TestOnlyIdleRequestsExpire(t *testing.T) {
 }
 
 func TestWorkersComeAndGo(t *testing.T) {
-	index := &shelf{}
-	b := newBench(t, numbered(2), func(o *kv.Options) { o.Index = index })
+	var left []uint64
+	b := newBench(t, numbered(2), func(o *kv.Options) { o.Forget = func(id uint64) { left = append(left, id) } })
 	held := b.place(b.request(words(1, 16)), router.Attempt{})
 	b.pool.SetWorkers([]router.Worker{{ID: 3 - held.WorkerID}, {ID: 5, DataParallelSize: 2}})
-	if !slices.Equal(index.removed, []uint64{held.WorkerID}) {
-		t.Errorf("forgotten: %v", index.removed)
+	if !slices.Equal(left, []uint64{held.WorkerID}) {
+		t.Errorf("forgotten: %v", left)
 	}
 	if stats := b.Stats(); stats.ActiveRequests != 0 {
 		t.Errorf("a request is left on a worker that has gone: %+v", stats)
