@@ -44,12 +44,16 @@ type feed struct {
 	connected bool
 	begun     bool   // cursor is meaningful
 	cursor    uint64 // id of the last event applied
-	lacks     need
+	// fresh: nothing has ever been published, says a dump that ends with event 0. Publishers begin with event 1; one that begins with
+	// 0 is understood, too.
+	fresh bool
+	lacks need
 	// epoch changes when what is being asked for is no longer wanted.
 	epoch uint64
 	// The newest envelope, by which a publisher that began anew is recognised.
 	seen                  bool
 	sequence, publishedAt uint64
+	bornAt                uint64 // when the publisher began anew, by its clock
 	held                  []heldMessage
 	heldBytes             int
 	complained            bool // about messages that can't be read
@@ -121,7 +125,7 @@ func (f *feed) wantMissing() {
 // forget empties the rank and what is known of its publisher's position. The caller holds mu.
 func (f *feed) forget() {
 	f.epoch++
-	f.begun, f.seen = false, false
+	f.begun, f.fresh, f.seen, f.bornAt = false, false, false, 0
 	f.release()
 	f.options.Sink.RemoveRank(f.rank)
 }
@@ -192,25 +196,33 @@ func (f *feed) message(envelope Envelope) {
 	if !f.connected {
 		return
 	}
-	f.follow(envelope)
+	if !f.follow(envelope) {
+		f.counters.stale.Add(uint64(len(f.incoming.Events)))
+		return
+	}
 	f.take(&f.incoming, 0, envelope.Payload, true)
 }
 
 // follow watches the publisher's own numbering of messages. One that falls back although the message is younger means that the
-// publisher began anew; its event ids begin anew too. The caller holds mu.
-func (f *feed) follow(envelope Envelope) {
+// publisher began anew; its event ids begin anew too. follow returns false for messages from before. The caller holds mu.
+func (f *feed) follow(envelope Envelope) bool {
+	if envelope.PublishedAt < f.bornAt {
+		return false
+	}
 	if f.seen && envelope.Sequence <= f.sequence {
-		if envelope.PublishedAt <= f.publishedAt {
-			return // a duplicate, or a late message
+		if envelope.PublishedAt <= f.publishedAt { // a duplicate, or a late message
+			return true
 		}
 		f.counters.restarts.Add(1)
 		f.options.Logger.Warn("a publisher of KV events began anew", "worker", f.rank.WorkerID, "dp_rank", f.rank.DPRank, "publisher", f.channel.PublisherID)
 		f.forget()
+		f.bornAt = envelope.PublishedAt
 		if f.target != nil {
 			f.want(needAll)
 		}
 	}
 	f.seen, f.sequence, f.publishedAt = true, envelope.Sequence, envelope.PublishedAt
+	return true
 }
 
 // take applies a message's events from the given one on, in order, as far as they follow on the cursor. What can't be applied yet
@@ -228,7 +240,7 @@ func (f *feed) take(batch *Batch, from int, payload []byte, live bool) {
 		case f.lacks != needNothing:
 			f.hold(heldMessage{event.ID, i, payload}, live)
 			return
-		case !f.begun || event.ID == f.cursor+1:
+		case !f.begun || event.ID == f.cursor+1 || f.fresh && event.ID == 0:
 			f.advance(event)
 		case event.ID <= f.cursor:
 			if live { // else the answer of the recovery covered it
@@ -250,7 +262,7 @@ func (f *feed) take(batch *Batch, from int, payload []byte, live bool) {
 
 // advance applies the event and moves the cursor to it. The caller holds mu.
 func (f *feed) advance(event *Event) {
-	f.begun, f.cursor = true, event.ID
+	f.begun, f.fresh, f.cursor = true, false, event.ID
 	f.apply(event)
 }
 

@@ -181,6 +181,7 @@ func (f *feed) install(a *answer, lacks need, since uint64) error {
 			f.apply(&a.batch.Events[i])
 		}
 		f.begun, f.cursor = true, a.last
+		f.fresh = a.last == 0 && len(a.batch.Events) == 0
 		f.counters.dumps.Add(1)
 	case lacks == needAll:
 		return errors.New("the worker answered with some events where everything was asked for")
@@ -226,7 +227,7 @@ func (f *feed) giveUp(err error) {
 	f.options.Logger.Error("a worker does not tell what its KV cache holds; the rank's cache counts as empty but for new events",
 		"worker", f.rank.WorkerID, "dp_rank", f.rank.DPRank, "tries", f.options.pace.attempts, "error", err)
 	f.options.Sink.RemoveRank(f.rank)
-	f.begun, f.lacks = false, needNothing
+	f.begun, f.fresh, f.lacks = false, false, needNothing
 	held := f.held
 	f.release()
 	for _, message := range held {
