@@ -88,12 +88,13 @@ type fixture struct {
 	store    *mem.Store
 	engines  *engines
 	backends []*mem.Backend
+	records  logs // what the frontend's discovery complains about
 }
 
 func start(t *testing.T, change func(*Options)) *fixture {
 	t.Helper()
 	f := &fixture{t: t, store: &mem.Store{}, engines: &engines{byID: map[uint64]inference.Sender{}, refuse: map[uint64]bool{}}}
-	backend := f.store.Open(mem.Options{})
+	backend := f.store.Open(mem.Options{Logger: slog.New(slog.NewTextHandler(&f.records, nil))})
 	options := Options{Backend: backend, Transport: f.engines, Loader: bytesLoader{}, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		HTTP: HTTPOptions{Host: "127.0.0.1", DrainTimeout: 2 * time.Second}, API: openai.Options{BodyLimitMB: 1}, Endpoint: DefaultEndpoints(),
 		Routers: func(set RouterSet) (router.Router, func(), error) {
