@@ -44,6 +44,20 @@ func (t *Template) simpleTest(name string) func(Value) bool {
 	return simpleTests[name]
 }
 
+// display prints a part of a concatenation. MiniJinja prints floats as Python does, but writes them out in full where it joins
+// them with other text.
+func (m *machine) display(part op) error {
+	v, err := part.eval(m)
+	if err != nil {
+		return err
+	}
+	if v.kind == kindFloat {
+		m.out = appendRustDecimal(m.out, v.float())
+		return m.checkOutput()
+	}
+	return m.print(v)
+}
+
 // appendDebug appends a list or dict as MiniJinja prints it, which is how Rust prints values for programmers.
 func (m *machine) appendDebug(v Value, depth int) error {
 	if depth > maxValueDepth {
@@ -151,6 +165,14 @@ func appendRustFloat(b []byte, f float64) []byte {
 		start := len(b)
 		b = strconv.AppendFloat(b, f, 'e', -1, 64)
 		return trimExponent(b, start)
+	}
+	return appendRustDecimal(b, f)
+}
+
+// appendRustDecimal writes a float without an exponent: 0.5, 1.0, 0.00001, 10000000000000000.0.
+func appendRustDecimal(b []byte, f float64) []byte {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return appendRustFloat(b, f)
 	}
 	start := len(b)
 	b = strconv.AppendFloat(b, f, 'f', -1, 64)

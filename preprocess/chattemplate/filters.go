@@ -158,6 +158,9 @@ func filterString(m *machine, v Value, args arguments) (Value, error) {
 	if err := args.none("string"); err != nil {
 		return v, err
 	}
+	if v.kind == kindFloat {
+		return String(floatText(v.float())), nil
+	}
 	return m.softStr(v)
 }
 

@@ -384,6 +384,12 @@ type concatOp struct{ parts []op }
 
 func (o *concatOp) emit(m *machine) error {
 	for _, part := range o.parts {
+		if m.mini() {
+			if err := m.display(part); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := m.printOp(part); err != nil {
 			return err
 		}

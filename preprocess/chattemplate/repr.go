@@ -15,6 +15,11 @@ func (m *machine) str(v Value) (string, error) {
 		return v.str(), nil
 	case kindMissing, kindUndefined:
 		return "", nil
+	case kindFloat:
+		if m.mini() {
+			text := string(appendRustDecimal(nil, v.float()))
+			return text, m.allocate(len(text))
+		}
 	}
 	start := len(m.out)
 	if err := m.appendStr(v); err != nil {
