@@ -31,6 +31,7 @@ type Frontend struct {
 	requests   *observe.Frontend
 	limiter    *pipeline.Limiter
 	thresholds *thresholds
+	explainer  *explainer // nil when nobody wants to know
 	onDecision func(*inference.Request, *router.Decision)
 	managed    chan struct{} // closed once manager is set
 }
@@ -46,7 +47,8 @@ func Start(ctx context.Context, options Options) (*Frontend, error) {
 	f.stages = observe.NewStages(options.Metrics, options.Prefix)
 	f.routers = observe.NewRouters(options.Metrics, options.Backend.InstanceID())
 	if options.Explain {
-		f.onDecision = logDecision(options.Logger)
+		f.explainer = &explainer{kept: observe.NewDecisions(decisionsKept), log: logDecision(options.Logger)}
+		f.onDecision = f.explainer.onDecision
 	}
 	f.thresholds = &thresholds{frontend: f, byModel: make(map[string]admin.Thresholds)}
 	manager, err := model.Start(ctx, options.Backend, f.build, model.Options{Filter: options.Filter, ModelName: options.ModelName,
@@ -156,6 +158,9 @@ func (f *Frontend) handler() http.Handler {
 	if !o.HTTP.DisableAdmin {
 		busy := &admin.BusyThresholds{Store: f.thresholds, Reader: body.NewReader(o.API.BodyLimitMB)}
 		routes = append(routes, frontdoor.Route{Path: "/busy_threshold", Methods: []string{http.MethodPost, http.MethodGet}, Handler: busy, Summary: "Read or set the thresholds beyond which workers count as busy"})
+	}
+	if f.explainer != nil && !o.HTTP.DisableAdmin {
+		routes = append(routes, f.explainer.routes()...)
 	}
 	routes = append(routes, f.describe(routes)...)
 	mux := frontdoor.NewRouter(routes)

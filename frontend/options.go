@@ -61,7 +61,7 @@ type Options struct {
 	MigrationMaxLength int
 	MinInitialWorkers  int
 	Inhibited          time.Duration
-	// Explain records every placement in the log, at debug level.
+	// Explain records every placement: the newest can be asked for over HTTP, all are in the log at debug level.
 	Explain bool
 
 	HTTP     HTTPOptions

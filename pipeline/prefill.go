@@ -82,9 +82,12 @@ func (f senderFunc) Send(ctx context.Context, target inference.Target, request *
 }
 
 func (r *Run) queryPrefill(hop *Hop) error {
-	placement, err := hop.Router.Place(r.context, r.request, router.Attempt{Phase: router.Prefill})
+	placement, err := hop.Router.Place(r.context, r.request, router.Attempt{Phase: router.Prefill, Explain: r.how.Explain})
 	if err != nil {
 		return err
+	}
+	if placement.Decision != nil && r.pipeline.OnDecision != nil {
+		r.pipeline.OnDecision(r.request, placement.Decision)
 	}
 	r.prefill = placement
 	r.how.Phase = router.Decode

@@ -3,6 +3,8 @@ package router
 // Decision explains one choice: everybody who could have been chosen, what they were worth, and why one of them was.
 type Decision struct {
 	Mode string `json:"mode"`
+	// Phase is the leg of a disaggregated request; "" for one that a single worker serves.
+	Phase string `json:"phase,omitempty"`
 	// Policy is the worker-selection policy that ranked the candidates; "" in modes without.
 	Policy string `json:"policy,omitempty"`
 	// Reason is why the winner won, in words: "lowest cost", "tie of 3", "pinned", "next in turn", …
@@ -20,6 +22,13 @@ type Decision struct {
 	Winner int `json:"winner"`
 	// Excluded lists workers that were not considered, with the reason.
 	Excluded []Exclusion `json:"excluded,omitempty"`
+}
+
+// SetPhase notes the leg that the decision is about.
+func (d *Decision) SetPhase(phase Phase) {
+	if phase != Aggregated {
+		d.Phase = phase.String()
+	}
 }
 
 // Candidate is one rank that could have been chosen. Blocks and costs are in KV blocks, zero in modes that know none.

@@ -63,7 +63,7 @@ func (f *Frontend) declareRest() {
 	t.add(required(&m.DumpConfigTo, "", text()), spec{name: "dump_config_to", flag: "dump-config-to", env: names("DYN_DUMP_CONFIG_TO"), help: "Write the resolved configuration to this file."})
 	t.add(required(&m.Log, "info", text()), spec{name: "log", env: names("DYN_LOG"), help: "Log level: error, warn, info, debug or trace."})
 	t.add(toggle(&m.LogJSON, false), spec{name: "logging_jsonl", env: names("DYN_LOGGING_JSONL"), help: "Log one JSON object per line."})
-	t.add(toggle(&m.Explain, false), spec{name: "explain", env: names("SIGNALBOX_EXPLAIN"), help: "Log every routing decision with its candidates, at debug level."})
+	t.add(toggle(&m.Explain, false), spec{name: "explain", env: names("SIGNALBOX_EXPLAIN"), help: "Record routing decisions with their candidates: the newest under /signalbox/decisions, all in the log at debug level. See signalbox explain."})
 	t.in("Tokenizer")
 	t.add(required(&f.Tokenizer.Backend, "default", oneOf("default", "fastokens", "basetenkenizer")), spec{name: "tokenizer_backend", flag: "tokenizer", env: names("DYN_TOKENIZER"), help: "Every value means the built-in tokenizer."})
 	t.add(toggle(&f.Tokenizer.Fallback, true), spec{name: "tokenizer_fallback", flag: "tokenizer-fallback", env: names("DYN_TOKENIZER_FALLBACK"), help: "Accepted for compatibility: there is one tokenizer."})

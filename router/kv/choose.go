@@ -44,6 +44,7 @@ func (r *Router) choose(lease *Lease, request *inference.Request, attempt *route
 	lease.QueryOnly = request.Routing.QueryOnly
 	if attempt.Explain {
 		lease.Decision = r.explain(snapshot, how, p, row, reason)
+		lease.Decision.SetPhase(attempt.Phase)
 	}
 	if steps != nil {
 		steps.Scheduling = r.clock.Now() - start

@@ -48,6 +48,7 @@ func (r *Router) book(snapshot *router.Snapshot, request *inference.Request, att
 	placement.QueryOnly = request.Routing.QueryOnly
 	if attempt.Explain {
 		placement.Decision = r.explain(snapshot, request, chosen)
+		placement.Decision.SetPhase(attempt.Phase)
 	}
 	return placement
 }
