@@ -38,6 +38,7 @@ func main() {
 		for _, c := range commands() {
 			if c.name == args[0] {
 				run, args, found = c.run, args[1:], true
+				break
 			}
 		}
 		if !found {
