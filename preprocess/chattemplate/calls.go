@@ -297,6 +297,11 @@ func (o *filterOp) eval(m *machine) (Value, error) {
 		if err = m.spend(1); err == nil {
 			v, err = o.fn(m, v, args)
 		}
+		if v.kind == kindIterator && err == nil && m.mini() {
+			var items []Value
+			items, err = (*iterator)(v.ref).drain(m)
+			v = List(items)
+		}
 	}
 	m.stack = m.stack[:base]
 	if err != nil {

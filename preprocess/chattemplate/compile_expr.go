@@ -34,7 +34,7 @@ func (c *compiler) expr(e expr, s *scope) (op, error) {
 		if err != nil {
 			return nil, err
 		}
-		return fold(&unaryOp{of, e.negative}, of), nil
+		return c.fold(&unaryOp{of, e.negative}, of), nil
 	case *concatExpr:
 		parts, err := c.exprs(e.parts, s)
 		return &concatOp{parts}, err
@@ -94,13 +94,13 @@ func (c *compiler) variable(v *variable, s *scope) op {
 }
 
 // fold replaces an operation on constants by its result, unless it fails.
-func fold(o op, operands ...op) op {
+func (c *compiler) fold(o op, operands ...op) op {
 	for _, operand := range operands {
 		if _, ok := operand.(*constOp); !ok {
 			return o
 		}
 	}
-	m := &machine{steps: 10000, allocated: 1 << 16, limits: Limits{}.withDefaults()}
+	m := &machine{template: c.template, steps: 10000, allocated: 1 << 16, limits: Limits{}.withDefaults()}
 	if v, err := o.eval(m); err == nil {
 		switch v.kind {
 		case kindNone, kindBool, kindInt, kindFloat, kindString:
@@ -208,12 +208,12 @@ func (c *compiler) comparison(e *compareExpr, s *scope) (op, error) {
 	if k, ok := rest[0].(*constOp); ok && k.value.kind == kindString {
 		switch e.ops[0] {
 		case opEq:
-			return fold(&equalsTextOp{first, k.value.str(), true}, first), nil
+			return c.fold(&equalsTextOp{first, k.value.str(), true}, first), nil
 		case opNe:
-			return fold(&equalsTextOp{first, k.value.str(), false}, first), nil
+			return c.fold(&equalsTextOp{first, k.value.str(), false}, first), nil
 		}
 	}
-	return fold(&compareOp{e.ops[0], first, rest[0]}, first, rest[0]), nil
+	return c.fold(&compareOp{e.ops[0], first, rest[0]}, first, rest[0]), nil
 }
 
 func (c *compiler) binary(e *binaryExpr, s *scope) (op, error) {
@@ -226,12 +226,12 @@ func (c *compiler) binary(e *binaryExpr, s *scope) (op, error) {
 		return nil, err
 	}
 	if e.op != opAdd {
-		return fold(&binaryOp{e.op, left, right}, left, right), nil
+		return c.fold(&binaryOp{e.op, left, right}, left, right), nil
 	}
 	if sum, ok := left.(*sumOp); ok {
 		// "a" + x + "b" + "c": put constant texts together.
 		last := len(sum.parts) - 1
-		if folded, ok := fold(&sumOp{[]op{sum.parts[last], right}}, sum.parts[last], right).(*constOp); ok &&
+		if folded, ok := c.fold(&sumOp{[]op{sum.parts[last], right}}, sum.parts[last], right).(*constOp); ok &&
 			folded.value.kind == kindString && !folded.value.safe {
 			sum.parts[last] = folded
 			return sum, nil
@@ -239,7 +239,7 @@ func (c *compiler) binary(e *binaryExpr, s *scope) (op, error) {
 		sum.parts = append(sum.parts, right)
 		return sum, nil
 	}
-	return fold(&sumOp{[]op{left, right}}, left, right), nil
+	return c.fold(&sumOp{[]op{left, right}}, left, right), nil
 }
 
 func (c *compiler) item(e *itemExpr, s *scope) (op, error) {

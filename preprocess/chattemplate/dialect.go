@@ -16,7 +16,8 @@ const (
 	Python Dialect = iota
 	// MiniJinja follows minijinja, the engine of servers that are written in Rust. What changes:
 	//   - a printed list or dict quotes its strings with double quotes: {"a": [None, True, "x"]};
-	//   - none can be looped over and measured, as if it were empty;
+	//   - none can be looped over, as if it were empty, and whatever has no length has the length 0;
+	//   - filters give lists where Python's give iterators, which can be read only once;
 	//   - an attribute of a dict (schema.items) is the element of that name, before any method;
 	//   - only lists are sequences, so that strings and dicts fail that test;
 	//   - indent drops a line break at the end of its text;

@@ -122,10 +122,9 @@ func (m *machine) length(v Value) (int, error) {
 		return (*loopContext)(v.ref).len(m)
 	case kindMissing, kindUndefined:
 		return 0, nil
-	case kindNone:
-		if m.mini() {
-			return 0, nil
-		}
+	}
+	if m.mini() {
+		return 0, nil
 	}
 	return 0, typeError("object of type '%s' has no len()", v.typeName())
 }

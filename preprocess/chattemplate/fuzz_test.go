@@ -25,6 +25,7 @@ var snippets = []string{
 	`{% filter upper %}{{ bos_token }}{% endfilter %}{% set x %}a{% endset %}{% with y = x * 3 %}{{ y }}{% endwith %}`,
 	`{# note #}{% raw %}{{ raw }}{% endraw %}{{ strftime_now('%d %b %Y') }}{% break %}`,
 	`{{ '%s %05.2f' % ('x', 1.5) }}{{ '{:>8}{!r}'.format('a', 'b') }}{{ 7 // 2 ** 2 % 3 - 1.5e3 }}{{ 'a' in 'abc' and 1 < 2 <= 3 }}`,
+	`{{ 1 in '123' }}{{ none in 'None' }}{{ -1.5 ~ 'x' }}{{ 1 == 2.0 }}{{ 'a' + 'b' }}{{ not none }}`,
 	"{{ \"\\u00e9\\x41\\n\" }}{%- if x is divisibleby 3 %}{% elif y %}{% endif -%}\n  {%+ if true %}z{% endif %}",
 }
 
