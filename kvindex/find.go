@@ -63,27 +63,33 @@ func (s *shard) find(m *Matches, sequence []uint64, deviceOnly bool) {
 	for {
 		first := len(m.Ranks)
 		r := s.readers.Load()
-		device := r.device.view.Load()
-		search := search{view: device, names: r.names, sequence: sequence}
+		search := search{view: r.device.view.Load(), names: r.names, sequence: sequence}
+		device := search.view
 		if len(r.names) <= narrowRanks {
 			search.narrow(m)
 		} else {
 			search.broad(m)
 		}
-		settled := true
+		current := device.current(r.device)
 		for tier := HostPinned; tier < Tiers && !deviceOnly; tier++ {
 			if r.lower[tier] != nil {
 				search.view = r.lower[tier].view.Load()
 				search.lower(m, first, tier)
-				settled = settled && search.view.wides == r.lower[tier].view.Load().wides
+				current = current && search.view.current(r.lower[tier])
 			}
 		}
-		// Numbers of ranks and of wide sets mean something else once their lists have been replaced, which is rare.
-		if settled && s.readers.Load() == r && r.device.view.Load().wides == device.wides {
+		if current && s.readers.Load() == r {
 			return
 		}
 		m.Ranks, m.ids = m.Ranks[:first], m.ids[:first]
 	}
+}
+
+// current reports whether the view is good for what was read with it: numbers of wide sets mean something else, and a table no
+// longer has all that is there, once they have been replaced. The same goes for numbers of ranks. It is rare.
+func (v *view) current(s *space) bool {
+	now := s.view.Load()
+	return now == v || now.table == v.table && now.wides == v.wides
 }
 
 // search is a look-up in one space.
@@ -91,6 +97,91 @@ type search struct {
 	view     *view
 	names    []Rank
 	sequence []uint64
+}
+
+// point is a block of the prompt that has been found: its position and the number of its node.
+type point struct {
+	at int
+	id uint32
+}
+
+// behind returns the ranks that hold the block behind a point, and their number.
+func (s *search) behind(p point) (held set, id uint32) {
+	sequence := s.sequence[p.at+1]
+	n := s.view.node(p.id)
+	for {
+		child := n.child.Load()
+		if child&severalChildren == 0 {
+			if held, ok := s.view.read(child, sequence); ok {
+				return held, child
+			}
+			return 0, 0
+		}
+		if held, id = s.view.probe(sequence); id != 0 || n.child.Load() == child {
+			return held, id
+		}
+	}
+}
+
+// leap returns the ranks that hold a block further on, and whether it is where it would be if all in between had been stored
+// together.
+func (s *search) leap(p point, at int) (held set, id uint32, ok bool) {
+	id = p.id + uint32(at-p.at)
+	held, ok = s.view.read(id, s.sequence[at])
+	return held, id, ok
+}
+
+// reach returns the ranks that hold a block further on, by a leap or steps; 0 and 0 if it has gone.
+func (s *search) reach(p point, at int) (held set, id uint32) {
+	if held, id, ok := s.leap(p, at); ok {
+		return held, id
+	}
+	for ; p.at < at; p.at++ {
+		if held, id = s.behind(p); id == 0 {
+			return 0, 0
+		}
+		p.id = id
+	}
+	return held, id
+}
+
+// walk follows the prompt from a point, as far as someone holds it. Where blocks lie side by side, it looks only at ever further
+// ones: step is told the next point and the ranks that hold it, and whether to go on is its answer.
+func (s *search) walk(p point, step func(next point, held set) bool) {
+	last := len(s.sequence) - 1
+	for p.at < last {
+		// Leaps double until one fails, and halve from there on.
+		start := p
+		failed := false
+		for size := 1; size > 0 && p.at < last; {
+			next := min(p.at+size, last)
+			held, id, ok := s.leap(start, next)
+			switch {
+			case !ok:
+				failed = true
+				size /= 2
+			default:
+				if p = (point{next, id}); !step(p, held) {
+					return
+				}
+				if failed {
+					size /= 2
+				} else {
+					size *= 2
+				}
+			}
+		}
+		if p.at == last {
+			return
+		}
+		held, id := s.behind(p)
+		if id == 0 {
+			return
+		}
+		if p = (point{p.at + 1, id}); !step(p, held) {
+			return
+		}
+	}
 }
 
 // list adds a rank.
@@ -103,41 +194,41 @@ func (s *search) list(m *Matches, id int, tier Tier, blocks int) {
 	m.Ranks, m.ids = append(m.Ranks, match), append(m.ids, id)
 }
 
-// narrow finds how long the prefix is that each rank holds, in a shard of few ranks. Sets only shrink along a prompt: it looks at
-// ever further blocks, and goes back to those in between only where ranks have dropped out.
+// narrow finds how long the prefix is that each rank holds, in a shard of few ranks. Sets only shrink along a prompt: where the set
+// is the same at two points, it is so in between.
 func (s *search) narrow(m *Matches) {
-	last := len(s.sequence) - 1
-	if last < 0 {
+	if len(s.sequence) == 0 {
 		return
 	}
-	held, node := s.view.probe(s.sequence[0], 0)
-	at := 0
-	for step := 1; held != 0 && at < last; step *= 2 {
-		next := min(at+step, last)
-		still, nextNode := s.view.probe(s.sequence[next], node+uint32(next-at))
-		if still &= held; still != held {
-			s.split(m, at, next, held, still, node)
-		}
-		held, at, node = still, next, nextNode
+	held, id := s.view.probe(s.sequence[0])
+	if held == 0 {
+		return
 	}
-	s.drop(m, held, last+1)
+	before := point{0, id}
+	s.walk(before, func(next point, still set) bool {
+		if still &= held; still != held {
+			s.split(m, before, next.at, held, still)
+		}
+		before, held = next, still
+		return held != 0
+	})
+	s.drop(m, held, before.at+1)
 }
 
 // split finds where each rank drops out that holds all blocks up to low, but not up to high.
-func (s *search) split(m *Matches, low, high int, atLow, atHigh set, node uint32) {
-	for high-low > 1 {
-		middle := int(uint(low+high) / 2)
-		held, middleNode := s.view.probe(s.sequence[middle], node+uint32(middle-low))
+func (s *search) split(m *Matches, low point, high int, atLow, atHigh set) {
+	for high-low.at > 1 {
+		middle := int(uint(low.at+high) / 2)
+		held, id := s.reach(low, middle)
 		held = held&atLow | atHigh
 		switch {
 		case held == atHigh:
 			high = middle
-		case held == atLow:
-			low, node = middle, middleNode
-		default:
-			s.split(m, low, middle, atLow, held, node)
-			low, atLow, node = middle, held, middleNode
+			continue
+		case held != atLow:
+			s.split(m, low, middle, atLow, held)
 		}
+		low, atLow = point{middle, id}, held
 	}
 	s.drop(m, atLow&^atHigh, high)
 }
@@ -146,130 +237,4 @@ func (s *search) drop(m *Matches, ranks set, blocks int) {
 	for rest := uint64(ranks); rest != 0; rest &= rest - 1 {
 		s.list(m, bits.TrailingZeros64(rest), Device, blocks)
 	}
-}
-
-// broad does the same in a shard of many ranks.
-func (s *search) broad(m *Matches) {
-	words := (len(s.names) + 63) / 64
-	words = max(words, s.view.wides.stride)
-	m.held, m.other = grow(m.held, words), grow(m.other, words)
-	if len(s.sequence) == 0 || !s.load(m.held, s.sequence[0], 0) {
-		return
-	}
-	at := 0
-	for {
-		// Everyone in held holds all blocks up to at. Where does the first drop out?
-		low, high := at, len(s.sequence)
-		for step := 1; low < high-1; step *= 2 {
-			next := min(low+step, high-1)
-			if !s.allHold(m, next) {
-				high = next
-				break
-			}
-			low = next
-		}
-		for high-low > 1 {
-			if middle := int(uint(low+high) / 2); s.allHold(m, middle) {
-				low = middle
-			} else {
-				high = middle
-			}
-		}
-		at = high
-		if at == len(s.sequence) {
-			clear(m.other)
-		} else {
-			s.load(m.other, s.sequence[at], 0)
-		}
-		rest := uint64(0)
-		for i := range m.held {
-			for out := m.held[i] &^ m.other[i]; out != 0; out &= out - 1 {
-				s.list(m, i*64+bits.TrailingZeros64(out), Device, at)
-			}
-			m.held[i] &= m.other[i]
-			rest |= m.held[i]
-		}
-		if rest == 0 {
-			return
-		}
-	}
-}
-
-// load writes the ranks that hold a block as bits, and reports whether there are any.
-func (s *search) load(bitmap []uint64, sequence uint64, guess uint32) bool {
-	ranks, id := s.view.probe(sequence, guess)
-	if ranks == 0 {
-		clear(bitmap)
-		return false
-	}
-	ok := s.view.wides.copyTo(bitmap, ranks)
-	// A wide set's number may have been given to another block meanwhile.
-	if again, same := s.view.read(id, sequence); !ok || !same || again != ranks {
-		if n := s.view.node(id); ranks.form() == formWide && (n == nil || again.form() != formWide || again != ranks) {
-			return s.load(bitmap, sequence, guess)
-		}
-	}
-	return true
-}
-
-// allHold reports whether all ranks in held hold the block.
-func (s *search) allHold(m *Matches, at int) bool {
-	s.load(m.other, s.sequence[at], 0)
-	for i := range m.held {
-		if m.held[i]&^m.other[i] != 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// lower continues in a lower tier where each rank's blocks in the tiers before it end.
-func (s *search) lower(m *Matches, first int, tier Tier) {
-	if len(s.sequence) == 0 {
-		return
-	}
-	listed := len(m.Ranks)
-	for i := first; i < listed; i++ {
-		match := &m.Ranks[i]
-		match.Blocks[tier] = uint32(s.run(int(match.Total()), m.ids[i]))
-	}
-	// Ranks that hold nothing in the tiers before start here.
-	words := max((len(s.names)+63)/64, s.view.wides.stride, 1)
-	m.held = grow(m.held, words)
-	if !s.load(m.held, s.sequence[0], 0) {
-		return
-	}
-	for _, id := range m.ids[first:listed] {
-		if id/64 < len(m.held) {
-			m.held[id/64] &^= 1 << (id % 64)
-		}
-	}
-	for i := range m.held {
-		for rest := m.held[i]; rest != 0; rest &= rest - 1 {
-			id := i*64 + bits.TrailingZeros64(rest)
-			if blocks := s.run(0, id); blocks > 0 {
-				s.list(m, id, tier, blocks)
-			}
-		}
-	}
-}
-
-// run counts the blocks that a rank holds without a gap from a position on.
-func (s *search) run(from, rank int) int {
-	node := uint32(0)
-	at := from
-	for ; at < len(s.sequence); at++ {
-		var ranks set
-		if ranks, node = s.view.probe(s.sequence[at], node+1); ranks == 0 || !s.view.wides.has(ranks, rank) {
-			break
-		}
-	}
-	return at - from
-}
-
-func grow(bitmap []uint64, words int) []uint64 {
-	if cap(bitmap) < words {
-		return make([]uint64, words)
-	}
-	return bitmap[:words]
 }

@@ -161,14 +161,16 @@ func (s *shard) storeLower(r *rank, event *Event) error {
 // holdLower makes the rank a holder of a block in a lower tier and returns its node; 0 if another name shuts it out.
 func (s *shard) holdLower(r *rank, tier Tier, hash, sequence uint64) uint32 {
 	space := s.lower[tier]
-	id := space.find(sequence, 0)
+	id := space.find(sequence)
 	if id == 0 {
-		id = space.create(sequence)
-		n := space.node(id)
-		n.parent, n.child = uint32(hash>>32), uint32(hash)
+		var n *node
+		id, n = space.create(sequence)
+		n.parent = uint32(hash >> 32)
+		n.child.Store(uint32(hash))
+		space.enlist(id)
 	}
 	n := space.node(id)
-	if s.options.FirstNameWins && uint64(n.parent)<<32|uint64(n.child) != hash {
+	if s.options.FirstNameWins && uint64(n.parent)<<32|uint64(n.child.Load()) != hash {
 		return 0
 	}
 	if space.has(n, r.id) {
@@ -243,7 +245,8 @@ func (s *shard) releaseLower(r *rank, tier Tier, id uint32) {
 	}
 	n := space.node(id)
 	if space.drop(n, r.id); n.set.Load() == 0 {
-		space.destroy(id)
+		space.delist(id)
+		space.destroy(id, n)
 	}
 }
 
@@ -274,7 +277,12 @@ func (s *shard) tidyLower() {
 			space.reset()
 			continue
 		}
-		moved := space.compact()
+		moved := space.compact(func(n *node) bool { return n.set.Load() != 0 })
+		for id := uint32(1); id < space.next; id++ {
+			space.enlist(id)
+		}
+		space.building = false
+		space.publish()
 		for _, r := range s.ranks {
 			if r == nil || r.lower == nil {
 				continue

@@ -6,34 +6,28 @@ import (
 	"unsafe"
 )
 
-// names maps 64-bit names, mostly an engine's block hashes, to 32-bit numbers. Only the goroutine that holds the shard uses it.
+// names maps 64-bit names, mostly an engine's block hashes, to numbers from 1 on. Only the goroutine that holds the shard uses it.
 //
-// It is an open-addressing hash table without tombstones. Entries lie in groups of fifteen; a group's sixteen control bytes are
-// one tag per entry, and a count of the entries that belong to the group but lie further on because it was full. A search ends
-// where that count is 0. Control bytes of a rank's table stay in the processor's cache, so that an operation costs one miss.
+// It is an open-addressing hash table without tombstones. A bucket is a cache line, so that most operations cost one miss: five
+// entries, and a count of the entries that belong to the bucket but lie further on because it was full. A search ends where that
+// count is 0.
 type names struct {
-	control []uint64 // two words a group, tags from the lowest byte on, the count in the highest
-	entries []entry
+	buckets []nameBucket
 	count   int
 }
 
-// entry is 12 bytes: a name in halves, for its alignment, and its number.
-type entry struct {
-	low, high uint32
-	value     uint32
+// nameBucket holds names in halves, for their alignment. A vacant entry has the number 0.
+type nameBucket struct {
+	low, high, number [nameBucketSize]uint32
+	further           uint32
 }
 
 const (
-	groupSize = 15
-	// A full table grows by a third, and so is between 0.64 and 0.85 full.
-	maxLoadPercent = 85
+	nameBucketSize = 5
+	// A full table grows by a quarter, and so is between 0.68 and 0.85 full.
+	fullPercent = 85
 	// A table that is less full than this shrinks to what growing would make of it.
-	minLoadPercent = 30
-
-	eachByte  = 0x0101010101010101
-	highBits  = 0x8080808080808080
-	lowSeven  = 0x0080808080808080 // high bits of all bytes but the count
-	fullCount = 255                // a count that stays
+	sparsePercent = 30
 )
 
 // hashSeed keeps anyone who chooses names from choosing collisions.
@@ -51,153 +45,129 @@ func within(hash uint64, n int) int {
 	return int(high)
 }
 
-func (t *names) groups() int { return len(t.control) / 2 }
+// home returns the bucket that a name belongs to. The table is not empty.
+func (t *names) home(name uint64) int { return within(scramble(name), len(t.buckets)) }
 
-// tagOf is never 0, which means that an entry is vacant.
-func tagOf(hash uint64) uint64 { return hash&0x7f | 0x80 }
-
-// locate returns the index of the name's entry, or -1.
-func (t *names) locate(name uint64) int {
-	groups := t.groups()
-	if groups == 0 {
-		return -1
+// warm brings the name's bucket into the processor's cache. The result is of no interest; whoever sums up the results of many
+// names keeps the processor from waiting for one after the other.
+func (t *names) warm(name uint64) uint32 {
+	if len(t.buckets) == 0 {
+		return 0
 	}
-	hash := scramble(name)
-	pattern := tagOf(hash) * eachByte
-	for group, tried := within(hash, groups), 0; tried < groups; tried++ {
-		first, second := t.control[2*group], t.control[2*group+1]
-		x := first ^ pattern
-		for hit := (x - eachByte) &^ x & highBits; hit != 0; hit &= hit - 1 {
-			at := group*groupSize + bits.TrailingZeros64(hit)>>3
-			if e := &t.entries[at]; e.low == uint32(name) && e.high == uint32(name>>32) {
-				return at
+	return t.buckets[t.home(name)].further
+}
+
+// locate returns where the name is; -1 if it is not there.
+func (t *names) locate(name uint64) (bucket, entry int) {
+	if len(t.buckets) == 0 {
+		return -1, 0
+	}
+	low, high := uint32(name), uint32(name>>32)
+	at := t.home(name)
+	for range t.buckets {
+		b := &t.buckets[at]
+		for i := range nameBucketSize {
+			if b.low[i] == low && b.high[i] == high && b.number[i] != 0 {
+				return at, i
 			}
 		}
-		x = second ^ pattern
-		for hit := (x - eachByte) &^ x & lowSeven; hit != 0; hit &= hit - 1 {
-			at := group*groupSize + 8 + bits.TrailingZeros64(hit)>>3
-			if e := &t.entries[at]; e.low == uint32(name) && e.high == uint32(name>>32) {
-				return at
-			}
+		if b.further == 0 {
+			break
 		}
-		if second>>56 == 0 {
-			return -1
-		}
-		if group++; group == groups {
-			group = 0
+		if at++; at == len(t.buckets) {
+			at = 0
 		}
 	}
-	return -1
+	return -1, 0
 }
 
 // find returns the number of a name.
-func (t *names) find(name uint64) (value uint32, ok bool) {
-	if at := t.locate(name); at >= 0 {
-		return t.entries[at].value, true
+func (t *names) find(name uint64) (number uint32, ok bool) {
+	if at, i := t.locate(name); at >= 0 {
+		return t.buckets[at].number[i], true
 	}
 	return 0, false
 }
 
 // insert adds a name that is not there.
-func (t *names) insert(name uint64, value uint32) {
-	if t.count*100 >= len(t.entries)*maxLoadPercent {
-		t.resize(t.groups() + t.groups()/3 + 1)
+func (t *names) insert(name uint64, number uint32) {
+	if t.count*100 >= len(t.buckets)*nameBucketSize*fullPercent {
+		t.resize(len(t.buckets) + len(t.buckets)/4 + 1)
 	}
 	t.count++
-	t.place(scramble(name), entry{uint32(name), uint32(name >> 32), value})
+	t.place(name, number)
 }
 
-// place puts an entry into the first vacancy from its own group on; there is one.
-func (t *names) place(hash uint64, e entry) {
-	groups := t.groups()
-	tag := tagOf(hash)
-	group := within(hash, groups)
+// place puts a name into the first vacancy from its own bucket on; there is one.
+func (t *names) place(name uint64, number uint32) {
+	at := t.home(name)
 	for {
-		word := 2 * group
-		vacant := ^t.control[word] & highBits
-		at := group * groupSize
-		if vacant == 0 {
-			word++
-			at += 8
-			vacant = ^t.control[word] & lowSeven
+		b := &t.buckets[at]
+		for i := range nameBucketSize {
+			if b.number[i] == 0 {
+				b.low[i], b.high[i], b.number[i] = uint32(name), uint32(name>>32), number
+				return
+			}
 		}
-		if vacant != 0 {
-			shift := bits.TrailingZeros64(vacant) &^ 7
-			t.control[word] |= tag << shift
-			t.entries[at+shift>>3] = e
-			return
-		}
-		if t.control[word]>>56 != fullCount {
-			t.control[word] += 1 << 56
-		}
-		if group++; group == groups {
-			group = 0
+		b.further++
+		if at++; at == len(t.buckets) {
+			at = 0
 		}
 	}
 }
 
 // remove drops a name and returns its number.
-func (t *names) remove(name uint64) (value uint32, ok bool) {
-	at := t.locate(name)
-	if at < 0 {
+func (t *names) remove(name uint64) (number uint32, ok bool) {
+	there, i := t.locate(name)
+	if there < 0 {
 		return 0, false
 	}
-	value = t.entries[at].value
-	there, slot := at/groupSize, at%groupSize
-	if slot < 8 {
-		t.control[2*there] &^= 0xff << (8 * slot)
-	} else {
-		t.control[2*there+1] &^= 0xff << (8 * (slot - 8))
-	}
-	groups := t.groups()
-	for group := within(scramble(name), groups); group != there; {
-		if count := t.control[2*group+1] >> 56; count != fullCount {
-			t.control[2*group+1] -= 1 << 56
-		}
-		if group++; group == groups {
-			group = 0
+	number = t.buckets[there].number[i]
+	t.buckets[there].number[i] = 0
+	for at := t.home(name); at != there; {
+		t.buckets[at].further--
+		if at++; at == len(t.buckets) {
+			at = 0
 		}
 	}
 	t.count--
-	if t.count*100 < len(t.entries)*minLoadPercent && t.groups() > 4 {
-		t.resize(t.count*100/maxLoadPercent/groupSize*4/3 + 1)
+	switch {
+	case t.count == 0:
+		*t = names{}
+	case t.count*100 < len(t.buckets)*nameBucketSize*sparsePercent && len(t.buckets) > 8:
+		t.resize(t.count*100/fullPercent/nameBucketSize*5/4 + 1)
 	}
-	return value, true
+	return number, true
 }
 
-func (t *names) resize(groups int) {
+func (t *names) resize(buckets int) {
 	old := *t
-	t.control = make([]uint64, 2*groups)
-	t.entries = make([]entry, groups*groupSize)
-	for name, value := range old.all {
-		t.place(scramble(name), entry{uint32(name), uint32(name >> 32), value})
+	t.buckets = make([]nameBucket, buckets)
+	for name, number := range old.all {
+		t.place(name, number)
 	}
 }
 
-// all yields all names, in no particular order. The table must not change meanwhile, except through [names.renumber].
-func (t *names) all(yield func(name uint64, value uint32) bool) {
-	for at := range t.entries {
-		if t.used(at) {
-			e := t.entries[at]
-			if !yield(uint64(e.high)<<32|uint64(e.low), e.value) {
+// all yields all names, in no particular order. The table must not change meanwhile.
+func (t *names) all(yield func(name uint64, number uint32) bool) {
+	for at := range t.buckets {
+		b := &t.buckets[at]
+		for i := range nameBucketSize {
+			if b.number[i] != 0 && !yield(uint64(b.high[i])<<32|uint64(b.low[i]), b.number[i]) {
 				return
 			}
 		}
 	}
 }
 
-func (t *names) used(at int) bool {
-	group, slot := at/groupSize, at%groupSize
-	return t.control[2*group+slot/8]>>(8*(slot%8))&0x80 != 0
-}
-
 // renumber replaces every number.
-func (t *names) renumber(by func(value uint32) uint32) {
-	for at := range t.entries {
-		if t.used(at) {
-			t.entries[at].value = by(t.entries[at].value)
+func (t *names) renumber(moved []uint32) {
+	for at := range t.buckets {
+		b := &t.buckets[at]
+		for i := range nameBucketSize {
+			b.number[i] = moved[b.number[i]]
 		}
 	}
 }
 
-func (t *names) bytes() int { return len(t.control)*8 + len(t.entries)*int(unsafe.Sizeof(entry{})) }
+func (t *names) bytes() int { return len(t.buckets) * int(unsafe.Sizeof(nameBucket{})) }

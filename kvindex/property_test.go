@@ -189,17 +189,23 @@ func compare(t *rapid.T, w world, index *Index, plain *model) {
 func inspect(t *rapid.T, index *Index) {
 	for _, s := range index.shards {
 		d := s.device
-		if d.live != d.table.count {
-			t.Fatalf("%d nodes live, %d in the table", d.live, d.table.count)
-		}
+		live, listed := 0, 0
 		linked := 0
 		for id := uint32(1); id < d.next; id++ {
 			n := d.node(id)
 			if n.parent == vacantParent {
 				continue
 			}
-			if d.find(n.sequence.Load(), 0) != id {
-				t.Fatalf("node %d is not found", id)
+			live++
+			inTable := n.parent == 0 || n.parent != detachedParent && d.node(n.parent).child.Load()&severalChildren != 0
+			if found := d.find(n.sequence.Load()); inTable != (found == id) {
+				t.Fatalf("node %d behind %d: the table has %d", id, n.parent, found)
+			}
+			if inTable {
+				listed++
+			}
+			if at, _ := d.detached.find(n.sequence.Load()); (n.parent == detachedParent) != (at == id) {
+				t.Fatalf("node %d behind %d: detached is %d", id, n.parent, at)
 			}
 			d.stack = d.stack[:0]
 			d.pushChildren(n)
@@ -215,15 +221,18 @@ func inspect(t *rapid.T, index *Index) {
 					}
 				}
 			}
-			if n.child&manyChildren != 0 && len(d.stack) < 2 {
+			if n.child.Load()&severalChildren != 0 && len(d.stack) < 2 {
 				t.Fatalf("node %d keeps a list for %d children", id, len(d.stack))
 			}
-			if d.unheld(id, n) && n.child == 0 {
+			if d.unheld(id, n) && n.child.Load() == 0 {
 				t.Fatalf("node %d is nobody's", id)
 			}
-			if n.parent != 0 {
+			if n.parent != 0 && n.parent != detachedParent {
 				linked--
 			}
+		}
+		if live != d.live || listed != d.table.count {
+			t.Fatalf("%d nodes live and %d in the table, counted are %d and %d", live, listed, d.live, d.table.count)
 		}
 		if linked != 0 {
 			t.Fatalf("%d more children than parents say", linked)

@@ -185,21 +185,16 @@ func (s *shard) store(r *rank, event *Event) error {
 		} else {
 			sequence = chainHasher.Next(sequence, block.Local)
 		}
-		id := d.find(sequence, parent+1)
+		id, n := d.follow(parent, sequence)
 		if id == 0 {
 			if d.full() {
 				s.budget.give(room)
 				return s.refuse(len(event.Blocks)-i, len(event.Blocks))
 			}
-			id = d.create(sequence)
+			id, n = d.grow(parent, sequence)
 			if d.keepLocals {
 				*d.local(id) = block.Local
 			}
-		}
-		n := d.node(id)
-		if n.parent == 0 && parent != 0 {
-			n.parent = parent
-			d.link(parent, id)
 		}
 		r.blocks.insert(block.Hash, id)
 		room--
@@ -211,7 +206,7 @@ func (s *shard) store(r *rank, event *Event) error {
 			d.double(holding{id, int32(r.id)}, 1)
 			reached = false
 		case reached:
-			d.hold(id, n, r)
+			d.hold(n, r)
 		default:
 			d.strand(id, r)
 		}
@@ -314,7 +309,7 @@ func (s *shard) tidy() {
 			moved := s.device.compact()
 			for _, r := range s.ranks {
 				if r != nil {
-					r.blocks.renumber(func(id uint32) uint32 { return moved[id] })
+					r.blocks.renumber(moved)
 				}
 			}
 		}

@@ -5,13 +5,12 @@ import (
 	"unsafe"
 )
 
-// A space knows, for each sequence hash of one tier and shard, the ranks that hold that block. One goroutine at a time changes
-// it; any number look into it meanwhile without a lock.
+// space keeps the blocks of one tier and shard: for each, its sequence hash and the ranks that hold it. One goroutine at a time
+// changes it; any number look into it meanwhile without a lock.
 //
-// Blocks are nodes in pages that never move, numbered from 1. An open-addressing table leads from sequence hashes to numbers.
-// What readers share with the writer are single atomic words, and each reading is checked: a node whose sequence hash is the one
-// asked for before and after its set was read had that set in between. Should the node have been given to another block, the
-// block asked for had gone, and "not there" is a true answer.
+// Blocks are nodes in pages that never move, numbered from 1. What readers share with the writer are single atomic words, and each
+// reading is checked: a node whose sequence hash was the one asked for before and after its set was read had that set in between.
+// Should the node have been given to another block, the block asked for had gone, and "nobody holds it" is a true answer.
 type space struct {
 	view   atomic.Pointer[view]
 	pages  []*page
@@ -25,6 +24,7 @@ type space struct {
 	// locals are the local block hashes by node, where they are kept.
 	locals     []*localPage
 	keepLocals bool
+	building   bool // nothing is to be published
 }
 
 // holding names a node and a rank.
@@ -44,32 +44,22 @@ type view struct {
 type node struct {
 	sequence atomic.Uint64
 	set      atomic.Uint64
-
-	// The writer's own. On the device: parent is 0 at the start of a prompt, and for a node that nobody holds; child is described
-	// at [tree]. In lower tiers the two are the halves of the first rank's name for the block.
-	parent, child uint32
+	// On the device these two are described at [tree]. In lower tiers they are the halves of the first rank's name for the block.
+	child  atomic.Uint32
+	parent uint32 // the writer's own
 }
 
-const pageNodes = 1024
+const (
+	pageNodes = 1024
+	// vacantParent marks, on the device, a node that is no block's. In lower tiers that is one with an empty set.
+	vacantParent = ^uint32(0)
+	// maxNodes leaves room for marks in a node's number.
+	maxNodes = 1<<31 - 2
+)
 
 type (
 	page      [pageNodes]node
 	localPage [pageNodes]uint64
-)
-
-// table finds nodes by sequence hash. A bucket is a cache line: seven entries, each with half of the hash and a node's number,
-// and a count of the entries that belong here but lie in later buckets.
-type table struct {
-	buckets []bucket
-	count   int
-}
-
-type bucket [bucketEntries + 1]atomic.Uint64
-
-const (
-	bucketEntries = 7
-	// A full table grows by a third, and so is between 0.6 and 0.8 full.
-	tableLoadPercent = 80
 )
 
 func newSpace(keepLocals bool) *space {
@@ -85,7 +75,12 @@ func (s *space) reset() {
 	s.publish()
 }
 
-func (s *space) publish() { s.view.Store(&view{pages: s.pages, table: s.table, wides: s.sets.wides}) }
+// publish makes the present parts those that look-ups start from.
+func (s *space) publish() {
+	if !s.building {
+		s.view.Store(&view{pages: s.pages, table: s.table, wides: s.sets.wides})
+	}
+}
 
 // node returns the node with a number that the writer knows to exist.
 func (s *space) node(id uint32) *node { return &s.pages[id/pageNodes][id%pageNodes] }
@@ -98,177 +93,98 @@ func (v *view) node(id uint32) *node {
 	return nil
 }
 
-// probe returns the set of a block and the number of its node; 0 and 0 if nobody holds it. The guess is a number that the node
-// could have: blocks that were stored together mostly lie side by side.
-func (v *view) probe(sequence uint64, guess uint32) (set, uint32) {
-	if s, ok := v.read(guess, sequence); ok && s != 0 { // a vacant node keeps its sequence hash, but has an empty set
-		return s, guess
-	}
-	buckets := v.table.buckets
-	if len(buckets) == 0 {
-		return 0, 0
-	}
-	hash := scramble(sequence)
-	at := within(hash, len(buckets))
-	for range buckets {
-		b := &buckets[at]
-		for i := range bucketEntries {
-			e := b[i].Load()
-			if uint32(e>>32) != uint32(hash) || e == 0 {
-				continue
-			}
-			if s, ok := v.read(uint32(e), sequence); ok {
-				return s, uint32(e)
-			}
-		}
-		if b[bucketEntries].Load() == 0 {
-			break
-		}
-		if at++; at == len(buckets) {
-			at = 0
-		}
-	}
-	return 0, 0
-}
-
-// read returns a node's set, if it is the block's.
+// read returns the ranks that hold a block, and whether the node is the block's. A vacant node keeps its sequence hash, but has an
+// empty set, and is nobody's.
 func (v *view) read(id uint32, sequence uint64) (set, bool) {
 	n := v.node(id)
 	if n == nil || n.sequence.Load() != sequence {
 		return 0, false
 	}
 	s := set(n.set.Load())
-	return s, n.sequence.Load() == sequence
+	return s, s != 0 && n.sequence.Load() == sequence
 }
 
-// find returns the number of the block's node, or 0.
-func (s *space) find(sequence uint64, guess uint32) uint32 {
-	// A vacant node keeps its sequence hash, but has an empty set.
-	if guess > 0 && guess < s.next {
-		if n := s.node(guess); n.sequence.Load() == sequence && n.set.Load() != 0 {
-			return guess
+// probe finds a block by the table, and returns the ranks that hold it and the number of its node; 0 and 0 if it is not there.
+func (v *view) probe(sequence uint64) (held set, at uint32) {
+	v.table.candidates(scramble(sequence), func(id uint32) bool {
+		s, ok := v.read(id, sequence)
+		if ok {
+			held, at = s, id
 		}
-	}
-	buckets := s.table.buckets
-	if len(buckets) == 0 {
-		return 0
-	}
-	hash := scramble(sequence)
-	at := within(hash, len(buckets))
-	for range buckets {
-		b := &buckets[at]
-		for i := range bucketEntries {
-			if e := b[i].Load(); uint32(e>>32) == uint32(hash) && e != 0 && s.node(uint32(e)).sequence.Load() == sequence {
-				return uint32(e)
-			}
-		}
-		if b[bucketEntries].Load() == 0 {
-			break
-		}
-		if at++; at == len(buckets) {
-			at = 0
-		}
-	}
-	return 0
+		return !ok
+	})
+	return held, at
 }
 
-// vacantParent marks a node that is no block's.
-const vacantParent = ^uint32(0)
+// find returns the number of a block's node in the table, or 0.
+func (s *space) find(sequence uint64) (found uint32) {
+	s.table.candidates(scramble(sequence), func(id uint32) bool {
+		if s.node(id).sequence.Load() == sequence {
+			found = id
+		}
+		return found == 0
+	})
+	return found
+}
+
+// full reports whether all numbers of nodes are taken.
+func (s *space) full() bool { return s.vacant == 0 && s.next >= maxNodes }
 
 // create makes a node for a block that has none.
-func (s *space) create(sequence uint64) uint32 {
+func (s *space) create(sequence uint64) (uint32, *node) {
 	id := s.vacant
 	var n *node
 	if id != 0 {
 		n = s.node(id)
-		s.vacant = n.child
+		s.vacant = n.child.Load()
 	} else {
 		id = s.next
 		if int(id/pageNodes) == len(s.pages) {
-			// Readers keep the old list; it is as good as the new one for what was there before.
-			s.pages = append(s.pages[:len(s.pages):len(s.pages)], new(page))
-			if s.keepLocals {
-				s.locals = append(s.locals, new(localPage))
-			}
-			s.publish()
+			s.addPage()
 		}
 		n = s.node(id)
 		s.next++
 	}
-	n.parent, n.child = 0, 0
+	n.parent = 0
+	n.child.Store(0)
 	n.sequence.Store(sequence)
 	s.live++
-	if s.table.count*100 >= len(s.table.buckets)*bucketEntries*tableLoadPercent {
-		s.rehash(len(s.table.buckets)*4/3 + 1)
-	}
-	s.table.insert(scramble(sequence), id)
-	return id
+	return id, n
 }
 
-// full reports whether all numbers of nodes are taken.
-func (s *space) full() bool { return s.vacant == 0 && s.next == manyChildren }
+func (s *space) addPage() {
+	// Look-ups that are under way keep the old list; it is as good as the new one for what was there before.
+	s.pages = append(s.pages[:len(s.pages):len(s.pages)], new(page))
+	if s.keepLocals {
+		s.locals = append(s.locals, new(localPage))
+	}
+	s.publish()
+}
 
-// destroy gives up a node whose set is empty.
-func (s *space) destroy(id uint32) {
-	n := s.node(id)
-	s.table.remove(scramble(n.sequence.Load()), id)
-	n.parent, n.child = vacantParent, s.vacant
+// destroy gives up a node whose set is empty and that is not in the table.
+func (s *space) destroy(id uint32, n *node) {
+	n.parent = vacantParent
+	n.child.Store(s.vacant)
 	s.vacant = id
 	s.live--
 }
 
-func (t *table) insert(hash uint64, id uint32) {
-	e := hash<<32 | uint64(id)
-	at := within(hash, len(t.buckets))
-	t.count++
-	for {
-		b := &t.buckets[at]
-		for i := range bucketEntries {
-			if b[i].Load() == 0 {
-				b[i].Store(e)
-				return
-			}
+// enlist adds a node to the table.
+func (s *space) enlist(id uint32) {
+	if s.table.full() {
+		// Look-ups that are under way keep the old table, which stays as it is.
+		old := s.table
+		s.table = &table{buckets: make([]tableBucket, len(old.buckets)*4/3+1)}
+		for other := range old.all {
+			s.table.insert(scramble(s.node(other).sequence.Load()), other)
 		}
-		b[bucketEntries].Store(b[bucketEntries].Load() + 1)
-		if at++; at == len(t.buckets) {
-			at = 0
-		}
+		s.publish()
 	}
+	s.table.insert(scramble(s.node(id).sequence.Load()), id)
 }
 
-func (t *table) remove(hash uint64, id uint32) {
-	e := hash<<32 | uint64(id)
-	at := within(hash, len(t.buckets))
-	t.count--
-	for {
-		b := &t.buckets[at]
-		for i := range bucketEntries {
-			if b[i].Load() == e {
-				b[i].Store(0)
-				return
-			}
-		}
-		b[bucketEntries].Store(b[bucketEntries].Load() - 1)
-		if at++; at == len(t.buckets) {
-			at = 0
-		}
-	}
-}
-
-// rehash makes a table of so many buckets. Look-ups that are under way keep the old one, which stays as it is.
-func (s *space) rehash(buckets int) {
-	old := s.table
-	s.table = &table{buckets: make([]bucket, buckets)}
-	for i := range old.buckets {
-		for j := range bucketEntries {
-			if e := old.buckets[i][j].Load(); e != 0 {
-				id := uint32(e)
-				s.table.insert(scramble(s.node(id).sequence.Load()), id)
-			}
-		}
-	}
-	s.publish()
-}
+// delist removes a node from the table.
+func (s *space) delist(id uint32) { s.table.remove(scramble(s.node(id).sequence.Load()), id) }
 
 // local returns the place of a node's local block hash, where those are kept.
 func (s *space) local(id uint32) *uint64 { return &s.locals[id/pageNodes][id%pageNodes] }
@@ -318,56 +234,48 @@ func (s *space) sparse() bool {
 	return s.live == 0 && len(s.pages) > 0 || len(s.pages) > 2 && s.live*4 < len(s.pages)*pageNodes
 }
 
-// compact moves all nodes together and returns their new numbers by the old ones. Look-ups that are under way keep the old pages,
-// which stay as they are.
-func (s *space) compact() (moved []uint32) {
+// compact moves all nodes together and returns their new numbers by the old ones; a number that is no node's becomes 0. The table
+// is empty afterwards. Look-ups keep the old pages and the old table, which stay as they are, until the caller has filled the new
+// table, ends the building and publishes.
+func (s *space) compact(isLive func(*node) bool) (moved []uint32) {
+	s.building = true
 	old, oldLocals := s.pages, s.locals
 	moved = make([]uint32, s.next)
-	s.next = 1
-	for i := range s.table.buckets {
-		for j := range bucketEntries {
-			if e := s.table.buckets[i][j].Load(); e != 0 {
-				moved[uint32(e)] = 1
-			}
-		}
-	}
-	s.pages, s.locals = make([]*page, s.live/pageNodes+1), nil
-	for i := range s.pages {
-		s.pages[i] = new(page)
+	end := s.next
+	s.next, s.vacant = 1, 0
+	s.pages, s.locals, s.table = nil, nil, &table{}
+	for range s.live/pageNodes + 1 {
+		s.pages = append(s.pages, new(page))
 		if s.keepLocals {
 			s.locals = append(s.locals, new(localPage))
 		}
 	}
-	for id := range moved {
-		if moved[id] == 0 {
+	for id := uint32(1); id < end; id++ {
+		from := &old[id/pageNodes][id%pageNodes]
+		if !isLive(from) {
 			continue
 		}
-		from, to := &old[id/pageNodes][id%pageNodes], s.node(s.next)
+		to := s.node(s.next)
 		to.sequence.Store(from.sequence.Load())
 		to.set.Store(from.set.Load())
-		to.parent, to.child = from.parent, from.child
+		to.child.Store(from.child.Load())
+		to.parent = from.parent
 		if s.keepLocals {
 			*s.local(s.next) = oldLocals[id/pageNodes][id%pageNodes]
 		}
 		moved[id] = s.next
 		s.next++
 	}
-	s.vacant = 0
-	table := &table{buckets: make([]bucket, s.live*100/tableLoadPercent/bucketEntries*4/3+1)}
-	for id := uint32(1); id < s.next; id++ {
-		table.insert(scramble(s.node(id).sequence.Load()), id)
-	}
-	s.table = table
 	s.sets.copyAll()
 	doubled := s.doubled
 	s.doubled = nil
 	for h, count := range doubled {
 		s.double(holding{moved[h.node], h.rank}, count)
 	}
-	s.publish()
 	return moved
 }
 
 func (s *space) bytes() int {
-	return len(s.pages)*int(unsafe.Sizeof(page{})) + len(s.locals)*int(unsafe.Sizeof(localPage{})) + cap(s.pages)*8 + len(s.table.buckets)*int(unsafe.Sizeof(bucket{})) + s.sets.bytes()
+	return len(s.pages)*int(unsafe.Sizeof(page{})) + len(s.locals)*int(unsafe.Sizeof(localPage{})) + cap(s.pages)*8 +
+		s.table.bytes() + s.sets.bytes() + len(s.doubled)*24
 }

@@ -1,19 +1,24 @@
 package kvindex
 
-// tree is the space of the device tier. It also knows which blocks follow which, because there only blocks that are reached from
-// the start of a prompt count: the set of a node lists the ranks that hold its block and all blocks before it. So sets shrink along
-// a prompt, and a look-up may skip and search instead of reading every block.
+// tree is the space of the device tier. It knows which blocks follow which: prompts are paths in it.
 //
-// That has to be kept true when a rank loses a block in the middle, or gets one back: the blocks behind it are stranded, which
-// means that the rank holds them and is not in their sets. Engines evict from the end, so that this is rare.
+// Only blocks that are reached from the start of a prompt count on a device, so the set of a node lists the ranks that hold its
+// block and all blocks before it. Sets only shrink along a path, and a look-up may leap ahead instead of reading every node. That
+// has to be kept true when a rank loses a block in the middle, or gets one back: the blocks behind it are stranded, which means
+// that the rank holds them and is not in their sets. Engines evict from the end, so that this is rare.
 //
-// A node's child field is 0, or the only child, or, with [manyChildren], the first cell of a list of them. A node that nobody
-// holds stays as long as it has children, and is detached from its parent.
+// A node's child field is 0; or the number of its only child; or, with the highest bit, the first cell of a list of children. The
+// table has the children of nodes with several, and of the root, which has number 0. So a chain of blocks, as most are, costs no
+// more than its nodes. They mostly lie side by side in the order of the prompt, because they were stored together.
+//
+// A node that nobody holds any more stays as long as it has children, so that they can be found again, but it is detached from its
+// parent and listed among the detached.
 type tree struct {
 	*space
 	cells      []cell // from 1 on
 	vacantCell uint32
 	cellOf     names // by child
+	detached   names // by sequence hash
 
 	stranded map[holding]struct{}
 	// strandedAt counts the ranks that are stranded at a node.
@@ -21,24 +26,68 @@ type tree struct {
 	stack      []uint32
 }
 
-const manyChildren = 1 << 31
+const (
+	// severalChildren marks a child field that leads to a cell.
+	severalChildren = 1 << 31
+	// detachedParent is the parent of a node that is detached.
+	detachedParent = vacantParent - 1
+)
 
 // cell is one of several children of a node.
 type cell struct{ child, next, previous uint32 }
 
 func newTree(keepLocals bool) *tree { return &tree{space: newSpace(keepLocals)} }
 
-// link makes a node the child of another.
-func (t *tree) link(parent, child uint32) {
-	p := t.node(parent)
-	switch {
-	case p.child == 0:
-		p.child = child
-	case p.child&manyChildren == 0:
-		p.child = t.addCell(child, t.addCell(p.child, 0)) | manyChildren
-	default:
-		p.child = t.addCell(child, p.child&^manyChildren) | manyChildren
+// follow returns the node behind another that has the sequence hash, or nil.
+func (t *tree) follow(parent uint32, sequence uint64) (uint32, *node) {
+	id := uint32(0)
+	if parent != 0 {
+		id = t.node(parent).child.Load()
 	}
+	switch {
+	case parent == 0 || id&severalChildren != 0:
+		id = t.find(sequence)
+	case id != 0 && t.node(id).sequence.Load() != sequence:
+		id = 0
+	}
+	if id == 0 && t.detached.count > 0 {
+		if id, _ = t.detached.find(sequence); id != 0 && parent != 0 {
+			t.detached.remove(sequence)
+			t.link(parent, id)
+		}
+	}
+	if id == 0 {
+		return 0, nil
+	}
+	return id, t.node(id)
+}
+
+// grow makes a node behind another.
+func (t *tree) grow(parent uint32, sequence uint64) (uint32, *node) {
+	id, n := t.create(sequence)
+	if parent == 0 {
+		t.enlist(id)
+	} else {
+		t.link(parent, id)
+	}
+	return id, n
+}
+
+// link makes a node the child of another. Look-ups must find the children that there were at any time meanwhile.
+func (t *tree) link(parent, id uint32) {
+	t.node(id).parent = parent
+	p := t.node(parent)
+	first := p.child.Load()
+	if first == 0 {
+		p.child.Store(id)
+		return
+	}
+	t.enlist(id)
+	if first&severalChildren == 0 {
+		t.enlist(first)
+		first = t.addCell(first, 0)
+	}
+	p.child.Store(t.addCell(id, first&^severalChildren) | severalChildren)
 }
 
 func (t *tree) addCell(child, next uint32) uint32 {
@@ -60,20 +109,23 @@ func (t *tree) addCell(child, next uint32) uint32 {
 	return at
 }
 
-// unlink parts a child from its parent; two that are left over become one child and no cells again.
-func (t *tree) unlink(parent, child uint32) {
+// unlink parts a node from its parent. Of two children, the one that stays becomes the only one, without a cell.
+func (t *tree) unlink(parent, id uint32) {
 	p := t.node(parent)
-	if p.child == child {
-		p.child = 0
+	first := p.child.Load()
+	if first == id {
+		p.child.Store(0)
 		return
 	}
-	first := t.dropCell(p.child&^manyChildren, child)
+	first = t.dropCell(first&^severalChildren, id)
 	if last := t.cells[first]; last.next == 0 {
+		p.child.Store(last.child)
 		t.dropCell(first, last.child)
-		p.child = last.child
-		return
+		t.delist(last.child)
+	} else {
+		p.child.Store(first | severalChildren)
 	}
-	p.child = first | manyChildren
+	t.delist(id)
 }
 
 // dropCell removes a child's cell from a list and returns the first of the rest.
@@ -98,21 +150,22 @@ func (t *tree) dropCell(first, child uint32) uint32 {
 
 // pushChildren puts the children of a node on the stack.
 func (t *tree) pushChildren(n *node) {
-	if n.child&manyChildren == 0 {
-		if n.child != 0 {
-			t.stack = append(t.stack, n.child)
+	first := n.child.Load()
+	if first&severalChildren == 0 {
+		if first != 0 {
+			t.stack = append(t.stack, first)
 		}
 		return
 	}
-	for at := n.child &^ manyChildren; at != 0; at = t.cells[at].next {
+	for at := first &^ severalChildren; at != 0; at = t.cells[at].next {
 		t.stack = append(t.stack, t.cells[at].child)
 	}
 }
 
 // hold makes the rank a holder of the node, and of what is stranded behind it. It holds all that is before.
-func (t *tree) hold(id uint32, n *node, rank *rank) {
+func (t *tree) hold(n *node, rank *rank) {
 	t.add(n, rank.id)
-	if rank.stranded == 0 || n.child == 0 {
+	if rank.stranded == 0 {
 		return
 	}
 	t.stack = t.stack[:0]
@@ -131,7 +184,7 @@ func (t *tree) hold(id uint32, n *node, rank *rank) {
 // lose makes the rank no holder of the node, and strands what it holds behind it.
 func (t *tree) lose(n *node, rank *rank) {
 	t.drop(n, rank.id)
-	if n.child == 0 {
+	if n.child.Load() == 0 {
 		return
 	}
 	t.stack = t.stack[:0]
@@ -186,35 +239,54 @@ func (t *tree) unheld(id uint32, n *node) bool {
 // vacate gives up a node that nobody holds: all of it, or its place behind its parent if it has children.
 func (t *tree) vacate(id uint32, n *node) {
 	parent := n.parent
-	if parent != 0 {
+	switch {
+	case n.child.Load() == 0:
+		t.uproot(id, n)
+	case parent != 0:
 		t.unlink(parent, id)
-		n.parent = 0
+		n.parent = detachedParent
+		t.detached.insert(n.sequence.Load(), id)
+	default:
+		return // the root forgets nobody
 	}
-	if n.child == 0 {
-		t.destroy(id)
-	}
-	if parent != 0 {
-		if p := t.node(parent); p.child == 0 && t.unheld(parent, p) {
-			t.destroy(parent)
+	if parent != 0 && parent != detachedParent {
+		if p := t.node(parent); p.child.Load() == 0 && t.unheld(parent, p) {
+			t.uproot(parent, p)
 		}
 	}
 }
 
+// uproot destroys a node without children.
+func (t *tree) uproot(id uint32, n *node) {
+	switch n.parent {
+	case 0:
+		t.delist(id)
+	case detachedParent:
+		t.detached.remove(n.sequence.Load())
+	default:
+		t.unlink(n.parent, id)
+	}
+	t.destroy(id, n)
+}
+
 // compact moves all nodes together and returns their new numbers by the old ones.
 func (t *tree) compact() (moved []uint32) {
-	moved = t.space.compact()
-	t.cells, t.vacantCell, t.cellOf = nil, 0, names{}
+	moved = t.space.compact(func(n *node) bool { return n.parent != vacantParent })
+	t.cells, t.vacantCell, t.cellOf, t.stack = nil, 0, names{}, nil
 	for id := uint32(1); id < t.next; id++ {
-		n := t.node(id)
-		n.parent, n.child = moved[n.parent], 0
+		t.node(id).child.Store(0)
 	}
 	for id := uint32(1); id < t.next; id++ {
-		if parent := t.node(id).parent; parent != 0 {
-			t.link(parent, id)
+		switch parent := t.node(id).parent; parent {
+		case 0:
+			t.enlist(id)
+		case detachedParent:
+		default:
+			t.link(moved[parent], id)
 		}
 	}
+	t.detached.renumber(moved)
 	stranded, at := t.stranded, t.strandedAt
-	t.stranded, t.strandedAt, t.stack = nil, nil, nil
 	if stranded != nil {
 		t.stranded, t.strandedAt = make(map[holding]struct{}), make(map[uint32]int32)
 		for h := range stranded {
@@ -224,9 +296,11 @@ func (t *tree) compact() (moved []uint32) {
 			t.strandedAt[moved[id]] = count
 		}
 	}
+	t.building = false
+	t.publish()
 	return moved
 }
 
 func (t *tree) bytes() int {
-	return t.space.bytes() + cap(t.cells)*12 + t.cellOf.bytes() + cap(t.stack)*4 + (len(t.stranded)+len(t.strandedAt)+len(t.doubled))*24
+	return t.space.bytes() + cap(t.cells)*12 + t.cellOf.bytes() + t.detached.bytes() + cap(t.stack)*4 + (len(t.stranded)+len(t.strandedAt))*24
 }

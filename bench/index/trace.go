@@ -1,0 +1,177 @@
+package main
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"signalbox/kvhash"
+	"signalbox/kvindex"
+)
+
+// request is one prompt of the trace: an id for each of its blocks. Equal ids are equal blocks behind equal prefixes.
+type request struct {
+	Blocks []uint64 `json:"hash_ids"`
+}
+
+func readTrace(path string) ([]request, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	reader, err := gzip.NewReader(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	decoder := json.NewDecoder(reader)
+	var list []request
+	for {
+		var r request
+		if err := decoder.Decode(&r); errors.Is(err, io.EOF) {
+			return list, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("%s, line %d: %w", path, len(list)+1, err)
+		}
+		list = append(list, r)
+	}
+}
+
+// mix makes a hash of a number (the finaliser of SplitMix64).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// expand turns a request into local block hashes. Each block of the trace becomes split blocks; in another round of the trace all
+// but the first block, the system prompt that everyone shares, is another text.
+func expand(locals []uint64, r request, round, split int) []uint64 {
+	for _, id := range r.Blocks {
+		if id != 0 {
+			id += uint64(round) << 32
+		}
+		for part := range split {
+			locals = append(locals, mix(id*uint64(split)+uint64(part)))
+		}
+	}
+	return locals
+}
+
+// step is what one request makes of the worker that it is sent to: a look-up before, then the engine's events.
+type step struct {
+	query  kvindex.Query
+	events []kvindex.Event
+	blocks int // operations in the events
+}
+
+// engine is the cache of one worker: it evicts what was not used for longest, the ends of prompts before their beginnings.
+type engine struct {
+	rank     kvindex.Rank
+	capacity int
+	where    map[uint64]int32 // by sequence hash
+	slots    []slot
+	// Slot 0 is the ring's start: next is the oldest, previous the newest.
+}
+
+type slot struct {
+	sequence       uint64
+	next, previous int32
+}
+
+func newEngine(worker, capacity int) *engine {
+	return &engine{rank: kvindex.Rank{WorkerID: mix(uint64(worker))}, capacity: capacity, where: make(map[uint64]int32), slots: make([]slot, 1)}
+}
+
+// name is the engine's own hash of a block: no two engines have the same.
+func (e *engine) name(sequence uint64) uint64 { return mix(sequence ^ e.rank.WorkerID) }
+
+func (e *engine) detach(at int32) {
+	s := e.slots[at]
+	e.slots[s.previous].next, e.slots[s.next].previous = s.next, s.previous
+}
+
+func (e *engine) attach(at int32) {
+	newest := e.slots[0].previous
+	e.slots[at].previous, e.slots[at].next = newest, 0
+	e.slots[newest].next, e.slots[0].previous = at, at
+}
+
+// serve computes a prompt and returns the events, at most one removal and one store.
+func (e *engine) serve(locals, sequence []uint64) step {
+	result := step{query: kvindex.Query{Locals: locals, Sequence: sequence}}
+	held := 0
+	for held < len(sequence) && held < e.capacity {
+		at, ok := e.where[sequence[held]]
+		if !ok {
+			break
+		}
+		e.detach(at) // in use, and so not to be evicted
+		held++
+	}
+	end := min(len(sequence), e.capacity)
+	removed := kvindex.Event{Rank: e.rank, Op: kvindex.Removed}
+	stored := kvindex.Event{Rank: e.rank, Op: kvindex.Stored}
+	if held > 0 {
+		stored.HasParent, stored.Parent = true, e.name(sequence[held-1])
+	}
+	for i := held; i < end; i++ {
+		at := int32(len(e.slots))
+		if len(e.where) < e.capacity {
+			e.slots = append(e.slots, slot{})
+		} else {
+			at = e.slots[0].next
+			e.detach(at)
+			removed.Hashes = append(removed.Hashes, e.name(e.slots[at].sequence))
+			delete(e.where, e.slots[at].sequence)
+		}
+		e.slots[at].sequence = sequence[i]
+		e.where[sequence[i]] = at
+		stored.Blocks = append(stored.Blocks, kvindex.Block{Hash: e.name(sequence[i]), Local: locals[i]})
+	}
+	for i := end - 1; i >= 0; i-- {
+		e.attach(e.where[sequence[i]])
+	}
+	if len(removed.Hashes) > 0 {
+		result.events = append(result.events, removed)
+	}
+	if len(stored.Blocks) > 0 {
+		result.events = append(result.events, stored)
+	}
+	result.blocks = len(removed.Hashes) + len(stored.Blocks)
+	return result
+}
+
+// workload is what each worker's events are, in order: first until its cache is full, then more.
+type workload struct {
+	filling, full [][]step // by worker
+}
+
+func simulate(trace []request, o options) workload {
+	hasher, _ := kvhash.New(kvhash.Scope{BlockSize: 1}) // only chains hashes that are already there
+	engines := make([]*engine, o.workers)
+	for i := range engines {
+		engines[i] = newEngine(i, o.capacity)
+	}
+	w := workload{filling: make([][]step, o.workers), full: make([][]step, o.workers)}
+	operations, next := 0, 0
+	for round := 0; operations < o.operations; round++ {
+		for _, r := range trace {
+			worker := next % o.workers
+			next++
+			locals := expand(nil, r, round, o.split)
+			s := engines[worker].serve(locals, hasher.AppendSequence(nil, locals))
+			if len(engines[worker].where) < o.capacity {
+				w.filling[worker] = append(w.filling[worker], s)
+			} else {
+				w.full[worker] = append(w.full[worker], s)
+				operations += s.blocks
+			}
+		}
+	}
+	return w
+}
