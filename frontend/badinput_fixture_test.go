@@ -29,20 +29,28 @@ func (f *fixture) register(name, dir string, damage func() error) {
 			f.t.Fatal(err)
 		}
 	}
+	f.publish(c, name, "127.0.0.1:1/x")
+}
+
+// publish makes a worker known that serves the card's model at the address.
+func (f *fixture) publish(c *card.Card, component, address string) uint64 {
+	f.t.Helper()
 	text, err := c.Marshal()
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	backend := f.store.Open(mem.Options{})
 	f.backends = append(f.backends, backend)
+	id := backend.InstanceID()
 	for _, record := range []discovery.Record{
-		&discovery.Instance{Namespace: "n", Component: name, Endpoint: "generate", InstanceID: backend.InstanceID(), Transport: discovery.Transport{TCP: "127.0.0.1:1/x"}},
-		&discovery.Model{Namespace: "n", Component: name, Endpoint: "generate", InstanceID: backend.InstanceID(), Card: text},
+		&discovery.Instance{Namespace: "n", Component: component, Endpoint: "generate", InstanceID: id, Transport: discovery.Transport{TCP: address}, Codec: "msgpack"},
+		&discovery.Model{Namespace: "n", Component: component, Endpoint: "generate", InstanceID: id, Card: text},
 	} {
 		if err := discovery.Publish(context.Background(), backend, record); err != nil {
 			f.t.Fatal(err)
 		}
 	}
+	return id
 }
 
 func (f *fixture) waitReadyModel(name string) {
