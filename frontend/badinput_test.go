@@ -225,6 +225,25 @@ func TestMistakesInsideMessages(t *testing.T) {
 	f.alive()
 }
 
+// TestErrorsAreShort: an error quotes what is wrong, and no more than a part of a long request.
+func TestErrorsAreShort(t *testing.T) {
+	f := start(t, nil)
+	f.engine(nil)
+	f.waitReady(1)
+	long := strings.Repeat("x", 500000)
+	var fields strings.Builder
+	for i := range 20000 {
+		fmt.Fprintf(&fields, `,"unknown%d":1`, i)
+	}
+	for name, rest := range map[string]string{"value": `,"temperature":"` + long + `"`, "name": `,"` + long + `":1`, "names": fields.String(),
+		"variant": `,"reasoning_effort":"` + long + `"`, "twice": `,"` + long + `":1,"` + long + `":1`, "stop": `,"nvext":{"` + long + `":1}`} {
+		status, text := f.post("/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"x"}]`+rest+`}`)
+		if status != 400 || len(text) > 32<<10 || !json.Valid([]byte(text)) {
+			t.Errorf("%s: status %d, %d bytes: %.200s", name, status, len(text), text)
+		}
+	}
+}
+
 // TestBodiesThatAreRepaired: what JSON forbids inside strings and everybody sends is taken.
 func TestBodiesThatAreRepaired(t *testing.T) {
 	f := start(t, nil)

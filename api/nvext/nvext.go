@@ -102,9 +102,13 @@ func parseNested(node jsontape.Node, target *inference.Request) *problem.Problem
 		if preferred := f.Node("preferred_taints"); preferred.Exists() {
 			weights := body.NewFields(preferred, "nvext.routing_constraints.preferred_taints")
 			routing.PreferredTaints = make(map[string]float32, preferred.Len())
-			for taint := range preferred.Members {
-				if weight := weights.Float32(taint); weight != nil {
-					routing.PreferredTaints[taint] = *weight
+			for taint, weight := range preferred.Members {
+				value, ok := weight.Float()
+				if !ok && weight.Present() {
+					weights.Fail(taint, "invalid type: %s, expected f32", weight.Kind())
+				}
+				if ok {
+					routing.PreferredTaints[taint] = float32(value)
 				}
 			}
 			if weights.Problem != nil {

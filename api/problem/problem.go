@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"signalbox/inference"
 	"signalbox/pipeline"
@@ -53,9 +54,19 @@ func (p *Problem) Error() string {
 // Unwrap returns the cause.
 func (p *Problem) Unwrap() error { return p.Cause }
 
+// maxText bounds the text of an error, in bytes: it may quote a request that is much longer.
+const maxText = 4 << 10
+
+func bounded(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "") + "…"
+}
+
 // Invalid is a client's mistake in the named field: status 400.
 func Invalid(param, format string, args ...any) *Problem {
-	return &Problem{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...), Param: param,
+	return &Problem{Status: http.StatusBadRequest, Message: bounded(fmt.Sprintf(format, args...)), Param: bounded(param),
 		Class: "InvalidRequest", Reason: "request.invalid"}
 }
 
@@ -120,7 +131,7 @@ func (m Mapper) fromError(err error, afterFirst bool) *Problem {
 	var prompt *pipeline.PromptError
 	if errors.As(err, &prompt) {
 		p := Invalid(prompt.Param, "%s", "Invalid request")
-		p.Detail = prompt.Message
+		p.Detail = bounded(prompt.Message)
 		return p
 	}
 	var length *pipeline.ContextLengthError

@@ -11,8 +11,14 @@ import (
 	"unicode/utf8"
 )
 
-// MaxDepth bounds the nesting of arrays and objects.
-const MaxDepth = 128
+const (
+	// MaxDepth bounds the nesting of arrays and objects.
+	MaxDepth = 128
+	// MaxMembers bounds the members of one object: more than any vocabulary has tokens, for biases.
+	MaxMembers = 1 << 19
+	// MaxValues bounds the values and keys of a text; each takes 20 bytes of memory, whatever it takes in the text.
+	MaxValues = 1 << 24
+)
 
 // Kind is the type of a JSON value.
 type Kind uint8
@@ -85,11 +91,13 @@ func (e *SyntaxError) Error() string {
 
 // Parse reads exactly one JSON value; white space may surround it. Duplicate keys, invalid UTF-8, raw control characters in
 // strings and unpaired surrogate escapes are errors. The text must not change while the Document is in use.
-func Parse(text []byte) (*Document, error) {
+func Parse(text []byte) (*Document, error) { return parse(text, MaxMembers, MaxValues) }
+
+func parse(text []byte, members, values int) (*Document, error) {
 	if len(text) > math.MaxInt32 {
 		return nil, &SyntaxError{Message: "text is longer than 2 GiB", Line: 1, Column: 1}
 	}
-	p := parser{text: text, member: -1, entries: make([]entry, 0, 32+len(text)/64)}
+	p := parser{text: text, member: -1, maxMembers: members, maxValues: values, entries: make([]entry, 0, 32+len(text)/64)}
 	p.space()
 	if err := p.value(0); err != nil {
 		return nil, err
@@ -151,6 +159,8 @@ type parser struct {
 	at      int
 	entries []entry
 	member  int // the entry of the outermost object's key whose value is being read; -1 for none
+
+	maxMembers, maxValues int
 }
 
 func (p *parser) fail(message string) error { return p.failAt(message, p.at) }
@@ -190,6 +200,9 @@ func (p *parser) value(depth int) error {
 	}
 	start := p.at
 	index := len(p.entries)
+	if index >= p.maxValues {
+		return p.fail("too many values")
+	}
 	p.entries = append(p.entries, entry{start: uint32(start)})
 	kind, children := Invalid, 0
 	var err error
@@ -433,6 +446,9 @@ func (p *parser) object(depth int) (count int, err error) {
 			return 0, p.fail("key must be a string")
 		}
 		keyIndex := len(p.entries)
+		if count >= p.maxMembers || keyIndex >= p.maxValues {
+			return 0, p.fail("too many members")
+		}
 		p.entries = append(p.entries, entry{kind: String, start: uint32(p.at)})
 		escaped, err := p.stringText()
 		if err != nil {
@@ -442,7 +458,7 @@ func (p *parser) object(depth int) (count int, err error) {
 		p.entries[keyIndex].end = uint32(p.at)
 		p.entries[keyIndex].next = uint32(keyIndex + 1)
 		count++
-		if duplicate := p.duplicateKey(first, keyIndex, count, &seen); duplicate != "" {
+		if duplicate, twice := p.duplicateKey(first, keyIndex, count, &seen); twice {
 			if depth == 1 {
 				p.member = keyIndex
 			}
@@ -480,17 +496,17 @@ func (p *parser) object(depth int) (count int, err error) {
 }
 
 // duplicateKey compares the newest key with those before it: by a scan while there are few, by a set from then on.
-func (p *parser) duplicateKey(first, keyIndex, count int, seen *map[string]struct{}) string {
+func (p *parser) duplicateKey(first, keyIndex, count int, seen *map[string]struct{}) (string, bool) {
 	const few = 24
 	document := Document{text: p.text, entries: p.entries}
 	key := document.stringBytes(keyIndex)
 	if count <= few {
 		for i := first; i < keyIndex; i = int(p.entries[i+1].next) {
 			if bytes.Equal(document.stringBytes(i), key) {
-				return string(key)
+				return string(key), true
 			}
 		}
-		return ""
+		return "", false
 	}
 	if *seen == nil {
 		*seen = make(map[string]struct{}, 2*few)
@@ -499,10 +515,10 @@ func (p *parser) duplicateKey(first, keyIndex, count int, seen *map[string]struc
 		}
 	}
 	if _, ok := (*seen)[string(key)]; ok {
-		return string(key)
+		return string(key), true
 	}
 	(*seen)[string(key)] = struct{}{}
-	return ""
+	return "", false
 }
 
 // stringBytes returns the content of the string entry, without copying where it holds no escapes.

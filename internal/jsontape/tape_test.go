@@ -101,25 +101,6 @@ func TestManyKeysStillFindDuplicates(t *testing.T) {
 	}
 }
 
-func FuzzParse(f *testing.F) {
-	for _, seed := range []string{`{"a":[1,2,{"b":null}],"c":"\u00e9\\"}`, `[true,false,-1.5e+3]`, `"\ud83d\ude00"`} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		document, err := Parse(text)
-		if err != nil {
-			return
-		}
-		want, err := reference(text)
-		if err != nil {
-			t.Fatalf("accepted %q, the standard library says %v", text, err)
-		}
-		if diff := cmp.Diff(want, toAny(document.Root())); diff != "" {
-			t.Fatal(diff)
-		}
-	})
-}
-
 func BenchmarkParse(b *testing.B) {
 	text := append([]byte(`{"model":"m","messages":[{"role":"user","content":"`), bytes.Repeat([]byte("lorem ipsum dolor "), 1000)...)
 	text = append(text, `"}],"max_tokens":4,"stream":true}`...)
