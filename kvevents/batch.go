@@ -1,6 +1,7 @@
 package kvevents
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -259,6 +260,11 @@ func (b *Batch) chain(data []byte) ([]byte, error) {
 		return nil, err
 	}
 	for range count {
+		if block, rest, ok := usualBlock(data); ok {
+			b.blocks = append(b.blocks, block)
+			data = rest
+			continue
+		}
 		var members uint32
 		if members, data, err = msgp.ReadMapHeaderBytes(data); err != nil {
 			return nil, err
@@ -290,6 +296,27 @@ func (b *Batch) chain(data []byte) ([]byte, error) {
 		b.blocks = append(b.blocks, block)
 	}
 	return data, nil
+}
+
+// The bytes of a block without multimodal content, as both releases write it, but for the two hashes.
+const (
+	beforeHash  = "\x83\xaablock_hash\xcf"
+	beforeLocal = "\xabtokens_hash\xcf"
+	afterLocal  = "\xadmm_extra_info\xc0"
+
+	hashAt     = len(beforeHash)
+	localAt    = hashAt + 8 + len(beforeLocal)
+	blockBytes = localAt + 8 + len(afterLocal)
+)
+
+// usualBlock reads a block that is written in exactly this way, which nearly all are; it saves three quarters of the decoding.
+func usualBlock(data []byte) (block kvindex.Block, rest []byte, ok bool) {
+	if len(data) < blockBytes || string(data[:hashAt]) != beforeHash || string(data[hashAt+8:localAt]) != beforeLocal ||
+		string(data[localAt+8:blockBytes]) != afterLocal {
+		return block, nil, false
+	}
+	block.Hash, block.Local = binary.BigEndian.Uint64(data[hashAt:]), binary.BigEndian.Uint64(data[localAt:])
+	return block, data[blockBytes:], true
 }
 
 func (b *Batch) removed(data []byte, where *span) ([]byte, error) {
