@@ -135,8 +135,8 @@ type fakeRank struct {
 	legacy   bool     // no residency_domain
 }
 
-// join registers a rank's publisher.
-func (f *fleet) join(worker *mem.Backend, dpRank uint32, publisherID uint64, recoverable bool) *fakeRank {
+// join registers the publisher of a rank that holds a chain of blocks already.
+func (f *fleet) join(worker *mem.Backend, dpRank uint32, publisherID uint64, recoverable bool, hashes ...uint64) *fakeRank {
 	r := &fakeRank{fleet: f, backend: worker, rank: kvindex.Rank{WorkerID: worker.InstanceID(), DPRank: dpRank}, publisherID: publisherID, held: holding{}, keep: 8}
 	f.mu.Lock()
 	f.ranks[publisherID] = r
@@ -148,6 +148,9 @@ func (f *fleet) join(worker *mem.Backend, dpRank uint32, publisherID uint64, rec
 	if recoverable {
 		r.source.Metadata.RecoveryTarget = &discovery.Instance{Namespace: "dynamo", Component: "backend", Endpoint: "worker_kv_query_source_" + discovery.FormatID(publisherID),
 			InstanceID: r.rank.WorkerID, Transport: discovery.Transport{TCP: fmt.Sprintf("host:1/%d", publisherID)}, Codec: "msgpack"}
+	}
+	if len(hashes) > 0 {
+		r.store(kvindex.Device, 0, hashes...)
 	}
 	must(discovery.Publish(context.Background(), worker, r.channel))
 	must(discovery.Publish(context.Background(), worker, r.source))

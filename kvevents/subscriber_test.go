@@ -47,11 +47,9 @@ func expect(t *testing.T, s *Subscriber, sink *books, r *fakeRank, state State) 
 
 func TestTwoPublishersForOneRankAreNotBelieved(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, f *fleet, worker *mem.Backend, s *Subscriber, sink *books) {
-		first := f.join(worker, 0, 1, true)
-		first.store(kvindex.Device, 0, 1, 2)
+		first := f.join(worker, 0, 1, true, 1, 2)
 		expect(t, s, sink, first, Live)
-		second := f.join(worker, 0, 2, true)
-		second.store(kvindex.Device, 0, 7)
+		second := f.join(worker, 0, 2, true, 7)
 		expect(t, s, sink, first, Ambiguous)
 		if len(sink.of(first.rank)) > 0 {
 			t.Error("the rank does not count as empty")
@@ -170,8 +168,7 @@ func TestALegacyClearMakesARecoveryPointless(t *testing.T) {
 func TestWhatIsGivenUpIsTriedAgain(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, f *fleet, worker *mem.Backend, s *Subscriber, sink *books) {
 		f.querying = func(context.Context, *uint64) error { return errRefused }
-		r := f.join(worker, 0, 1, true)
-		r.store(kvindex.Device, 0, 1)
+		r := f.join(worker, 0, 1, true, 1)
 		synctest.Wait()
 		r.publish(r.store(kvindex.Device, 0, 2))
 		expect(t, s, sink, r, Joining)
@@ -252,8 +249,7 @@ func TestEventsOfNoUseCount(t *testing.T) {
 
 func TestAPublisherThatMovesIsFollowed(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, f *fleet, worker *mem.Backend, s *Subscriber, sink *books) {
-		r := f.join(worker, 0, 1, true)
-		r.store(kvindex.Device, 0, 1)
+		r := f.join(worker, 0, 1, true, 1)
 		expect(t, s, sink, r, Live)
 		moved := *r.channel
 		moved.Transport.ZMQ = "tcp://elsewhere:1"
@@ -288,9 +284,9 @@ func TestOnlySoManyQueriesAtOnce(t *testing.T) {
 		}
 		var ranks []*fakeRank
 		for i := range 10 {
-			ranks = append(ranks, f.join(worker, uint32(i), uint64(i+1), true))
-			ranks[i].store(kvindex.Device, 0, uint64(i+1))
+			ranks = append(ranks, f.join(worker, uint32(i), uint64(i+1), true, uint64(i+1)))
 		}
+		synctest.Wait() // all are found
 		began := time.Now()
 		if err := s.WaitSynced(t.Context()); err != nil {
 			t.Fatal(err)
@@ -337,8 +333,7 @@ func TestOnlySoManyThreads(t *testing.T) { // on the real clock: a call that is 
 	defer f.close(s, worker)
 	var ranks []*fakeRank
 	for i := range 5 {
-		ranks = append(ranks, f.join(worker, uint32(i), uint64(i+1), true))
-		ranks[i].store(kvindex.Device, 0, 1, 2)
+		ranks = append(ranks, f.join(worker, uint32(i), uint64(i+1), true, 1, 2))
 	}
 	eventually(t, "two calls are under way", func() bool { return sink.count(0) == 2 })
 	close(sink.gate)
@@ -366,8 +361,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 
 func TestCloseEndsAllAndEmptiesTheSink(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, f *fleet, worker *mem.Backend, s *Subscriber, sink *books) {
-		r := f.join(worker, 0, 1, true)
-		r.store(kvindex.Device, 0, 1)
+		r := f.join(worker, 0, 1, true, 1)
 		expect(t, s, sink, r, Live)
 		f.mu.Lock()
 		f.querying = func(ctx context.Context, _ *uint64) error { <-ctx.Done(); return ctx.Err() }
@@ -419,8 +413,7 @@ func TestTheIndexFollows(t *testing.T) {
 		worker := f.store.Open(mem.Options{})
 		s := f.start(t, index, nil)
 		defer f.close(s, worker)
-		r := f.join(worker, 3, 1, true)
-		r.store(kvindex.Device, 0, 1, 2, 3)
+		r := f.join(worker, 3, 1, true, 1, 2, 3)
 		synctest.Wait()
 		r.publish(r.remove(kvindex.Device, 3), r.store(kvindex.HostPinned, 2, 3))
 		synctest.Wait()
