@@ -14,6 +14,7 @@ import (
 	"signalbox/observe"
 	"signalbox/pipeline"
 	"signalbox/router"
+	plane "signalbox/transport/wire"
 )
 
 // Forwarder sends bodies in an API's own shape to one worker.
@@ -75,6 +76,7 @@ func (f *Frontend) build(ctx context.Context, set *model.Set) (*server, error) {
 		Observer:           poolObserver{f.stages, metrics},
 		Limiter:            f.limiter,
 		OnDecision:         f.onDecision,
+		OpaqueJSON:         opaqueJSON,
 	}
 	if f.options.MigrationLimit == 0 {
 		s.pipeline.MigrationLimit = int(set.Card.MigrationLimit)
@@ -104,6 +106,11 @@ func (o poolObserver) FirstToken(phase string, p *router.Placement, seconds floa
 	if p.InputBlocks > 0 {
 		o.router.FirstToken(seconds)
 	}
+}
+
+// opaqueJSON implements pipeline.Pipeline's OpaqueJSON for what the request plane carries.
+func opaqueJSON(value inference.Opaque) ([]byte, error) {
+	return plane.AppendOpaque(nil, value, inference.JSON)
 }
 
 func needsPrefill(c *card.Card) bool {

@@ -27,10 +27,10 @@ func (a *attempt) end(outcome error) {
 }
 
 // dispatch places the request on a worker of the hop and sends it there. A worker that cannot be reached costs nothing: the
-// next one is tried, until the tries are used up or the request is pinned.
-func (p *Pipeline) dispatch(ctx context.Context, hop *Hop, request *inference.Request, how router.Attempt) (*attempt, error) {
+// next one is tried, until the tries are used up or the request is pinned. how is told who was tried.
+func (p *Pipeline) dispatch(ctx context.Context, hop *Hop, request *inference.Request, how *router.Attempt) (*attempt, error) {
 	for tries := 0; ; tries++ {
-		a, err := p.try(ctx, hop, request, how)
+		a, err := p.try(ctx, hop, request, *how)
 		if err == nil {
 			return a, nil
 		}
@@ -38,7 +38,7 @@ func (p *Pipeline) dispatch(ctx context.Context, hop *Hop, request *inference.Re
 		if !errors.As(err, &failure) {
 			return nil, err
 		}
-		if tries >= maxUnstartedRetries || ctx.Err() != nil || !inference.KindOf(failure.cause).Migratable() || pinned(request, how) {
+		if tries >= maxUnstartedRetries || ctx.Err() != nil || !inference.KindOf(failure.cause).Migratable() || pinned(request, *how) {
 			return nil, failure.cause
 		}
 		p.Observer.Migrated(p.Model.Name, "new_request")
@@ -88,11 +88,13 @@ func (p *Pipeline) try(ctx context.Context, hop *Hop, request *inference.Request
 		return nil, &sendFailure{placement.WorkerID, err}
 	}
 	if placement.HasRank {
-		rank := placement.Rank
+		// In a copy: a rank in the request itself would bind the next try to it.
+		ranked, rank := *request, placement.Rank
 		if how.Phase == router.Prefill {
-			request.Routing.PrefillDPRank = &rank
+			ranked.Routing.PrefillDPRank = &rank
 		}
-		request.Routing.DPRank = &rank
+		ranked.Routing.DPRank = &rank
+		request = &ranked
 	}
 	sent := time.Now()
 	stream, err := hop.Sender.Send(ctx, target, request)

@@ -123,6 +123,8 @@ type Pipeline struct {
 	Observer     Observer
 	// Limiter bounds how many prompts are prepared at once.
 	Limiter *Limiter
+	// OpaqueJSON returns the JSON form of a value that an engine wrote in another encoding; nil when all is JSON.
+	OpaqueJSON func(value inference.Opaque) ([]byte, error)
 	// OnDecision, when set, is given the record of every placement.
 	OnDecision func(request *inference.Request, decision *router.Decision)
 	// Warn is told once per request about what was asked for and cannot be had.

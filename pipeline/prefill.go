@@ -40,18 +40,37 @@ func (r *Run) runPrefill() error {
 	start := time.Now()
 	leg := r.prefillRequest()
 	how := router.Attempt{Phase: router.Prefill, Explain: r.how.Explain}
+	for {
+		a, err := r.prefillOn(hop, leg, &how, start)
+		if err == nil || errors.Is(err, errPrefillComplete) || a == nil {
+			return err
+		}
+		// The worker broke before it had handed anything over: that costs the client nothing, as long as there is another one.
+		if r.context.Err() != nil || len(how.Tried) >= maxUnstartedRetries || !inference.KindOf(err).Migratable() || pinned(leg, how) {
+			return err
+		}
+		p.Observer.Migrated(p.Model.Name, "new_request")
+		r.request.PrefillResult, r.request.Bootstrap = nil, nil
+		how.Tried, how.LastError = append(how.Tried, a.placement.WorkerID), err
+	}
+}
+
+// prefillOn computes the prompt on one prefill worker. With a failure it returns the attempt that failed, nil when no worker
+// took the request.
+func (r *Run) prefillOn(hop *Hop, leg *inference.Request, how *router.Attempt, start time.Time) (*attempt, error) {
+	p := r.pipeline
 	var info *inference.Bootstrap
 	placed := *hop
 	placed.Sender = senderFunc(func(ctx context.Context, target inference.Target, request *inference.Request) (inference.Stream, error) {
-		info = r.bootstrapFor(hop, target.WorkerID, request)
-		request.Bootstrap = info
-		worker := target.WorkerID
-		request.Routing.PrefillWorkerID = &worker
-		return hop.Sender.Send(ctx, target, request)
+		sent, worker := *request, target.WorkerID // in a copy: the worker's id would pin the next try
+		info = r.bootstrapFor(hop, target.WorkerID, &sent)
+		sent.Bootstrap = info
+		sent.Routing.PrefillWorkerID = &worker
+		return hop.Sender.Send(ctx, target, &sent)
 	})
 	a, err := p.dispatch(r.context, &placed, leg, how)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.prefill = a.placement
 	waited := time.Since(start)
@@ -59,17 +78,20 @@ func (r *Run) runPrefill() error {
 	if hop.Constrain != nil {
 		if err := hop.Constrain(a.placement.WorkerID, r.request); err != nil {
 			a.end(err)
-			return err
+			return nil, err
 		}
 	}
 	r.decodeOnly(a.placement)
 	if info != nil {
 		r.request.Bootstrap = info
-		r.request.Routing.PrefillDPRank = leg.Routing.PrefillDPRank
+		if a.placement.HasRank {
+			rank := a.placement.Rank
+			r.request.Routing.PrefillDPRank = &rank
+		}
 		go drain(r.context, a) // ends with the prefill stream or with the run
-		return nil
+		return a, nil
 	}
-	return r.awaitPrefill(a, start)
+	return a, r.awaitPrefill(a, start)
 }
 
 const bypassAnnotation = "x-bypass-remote-prefill"
@@ -185,7 +207,7 @@ func (r *Run) awaitPrefill(a *attempt, start time.Time) error {
 		result.CachedTokens = first.Usage.CachedTokens
 		r.noteUsage(first.Usage)
 	}
-	if info := bootstrapIn(result.DisaggregatedParams); info != nil {
+	if info := r.bootstrapIn(result.DisaggregatedParams); info != nil {
 		r.request.Bootstrap = info
 		go drain(r.context, a) // ends with the prefill stream or with the run
 	} else {
@@ -247,9 +269,16 @@ func cloneOpaque(o inference.Opaque) inference.Opaque {
 }
 
 // bootstrapIn reads a bootstrap address that a prefill worker gives in its parameters (SGLang); nil when there is none.
-func bootstrapIn(params inference.Opaque) *inference.Bootstrap {
+func (r *Run) bootstrapIn(params inference.Opaque) *inference.Bootstrap {
 	if params.Codec != inference.JSON {
-		return nil
+		if r.pipeline.OpaqueJSON == nil {
+			return nil
+		}
+		text, err := r.pipeline.OpaqueJSON(params)
+		if err != nil {
+			return nil
+		}
+		params.Bytes = text
 	}
 	var fields struct {
 		Host *string `json:"bootstrap_host"`

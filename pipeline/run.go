@@ -76,7 +76,7 @@ func (r *Run) start() error {
 	} else if err != nil {
 		return err
 	}
-	a, err := p.dispatch(r.context, &p.Decode, r.request, r.how)
+	a, err := p.dispatch(r.context, &p.Decode, r.request, &r.how)
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func (r *Run) migrate(ctx context.Context, failure error) bool {
 	r.how.Tried = append(r.how.Tried, worker)
 	r.how.LastError = failure
 	p.Observer.Migrated(p.Model.Name, kind)
-	a, err := p.dispatch(r.context, &p.Decode, r.request, r.how)
+	a, err := p.dispatch(r.context, &p.Decode, r.request, &r.how)
 	if err != nil {
 		r.finish(err)
 		return true
