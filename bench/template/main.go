@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -20,9 +21,9 @@ import (
 
 func main() {
 	var o options
-	flag.StringVar(&o.python, "python", os.Getenv("SIGNALBOX_BENCH_PYTHON"), "Python with jinja2")
-	flag.StringVar(&o.golden, "golden", filepath.Join("..", "shared", "golden", "chat_templates"), "folder with templates.json and conversations.json")
-	flag.StringVar(&o.models, "models", filepath.Join(".cache", "models"), "folder with tpl/NAME.jinja")
+	flag.StringVar(&o.python, "python", "", "Python with jinja2; where it is not given, $SIGNALBOX_BENCH_PYTHON or python3, whichever has it")
+	flag.StringVar(&o.golden, "golden", filepath.Join(cmp.Or(os.Getenv("SIGNALBOX_GOLDEN"), filepath.Join("..", "shared", "golden")), "chat_templates"), "folder with templates.json and conversations.json")
+	flag.StringVar(&o.models, "models", cmp.Or(os.Getenv("SIGNALBOX_MODELS"), filepath.Join(".cache", "models")), "folder with tpl/NAME.jinja")
 	flag.IntVar(&o.rounds, "rounds", 3, "how often each engine renders each case; the median counts")
 	flag.DurationVar(&o.slice, "slice", 20*time.Millisecond, "for how long a case is rendered in one round")
 	flag.StringVar(&o.only, "only", "", "templates whose name contains this")
@@ -42,14 +43,15 @@ type options struct {
 }
 
 func run(ctx context.Context, o options) error {
-	if o.python == "" {
-		return fmt.Errorf("-python: want the path of a Python with jinja2")
+	python, err := findPython(ctx, o.python)
+	if err != nil {
+		return err
 	}
 	cases, err := readCases(o)
 	if err != nil {
 		return err
 	}
-	peer, err := startReference(ctx, o.python)
+	peer, err := startReference(ctx, python)
 	if err != nil {
 		return err
 	}

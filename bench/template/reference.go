@@ -24,6 +24,20 @@ type reference struct {
 	close   func() error
 }
 
+// findPython returns the first Python that has jinja2.
+func findPython(ctx context.Context, given string) (string, error) {
+	candidates := []string{given}
+	if given == "" {
+		candidates = []string{os.Getenv("SIGNALBOX_BENCH_PYTHON"), "python3"}
+	}
+	for _, python := range candidates {
+		if python != "" && exec.CommandContext(ctx, python, "-c", "import jinja2").Run() == nil {
+			return python, nil
+		}
+	}
+	return "", fmt.Errorf("none of %q is a Python with jinja2: pip install jinja2==3.1.6, then name it with -python", candidates)
+}
+
 func startReference(ctx context.Context, python string) (*reference, error) {
 	command := exec.CommandContext(ctx, python, "-c", referenceSource)
 	command.Stderr = os.Stderr
