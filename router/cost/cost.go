@@ -96,9 +96,11 @@ func (m *Model) Terms(c *Candidate) Terms {
 		excess := float64(c.Load.ActivePrefillTokens-min(m.floor, c.Load.ActivePrefillTokens)) / size
 		decay = 1 / (1 + w.OverlapCreditDecay*excess/m.blocks)
 	}
-	device := float64(c.Overlap.Device)
 	terms := Terms{Multiplier: 1}
-	terms.Credit = w.OverlapCredit*decay*device + w.HostWeight*float64(c.Overlap.Host) + w.DiskWeight*float64(c.Overlap.Disk)
+	if !c.Overlap.IsZero() { // most candidates hold nothing
+		device := float64(c.Overlap.Device)
+		terms.Credit = w.OverlapCredit*decay*device + w.HostWeight*float64(c.Overlap.Host) + w.DiskWeight*float64(c.Overlap.Disk)
+	}
 	if len(m.prompt.Shared) > 0 {
 		terms.SharedBlocks = beyond(m.prompt.Shared, c.Overlap.Device)
 		terms.Credit += w.SharedMultiplier * float64(terms.SharedBlocks)
@@ -131,6 +133,8 @@ func (m *Model) prefillTokens(c *Candidate) uint64 {
 		return 0
 	case !c.HasLoad:
 		return input
+	case c.Overlap.IsZero():
+		return c.Load.ActivePrefillTokens + input
 	}
 	// A cache that reaches beyond the prompt counts in full on both sides, so that the credit takes off what is added here.
 	cached := uint64(CachedTokens(m.weights.Effective(c.Overlap), m.prompt.BlockSize))

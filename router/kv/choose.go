@@ -27,7 +27,11 @@ func (r *Router) choose(lease *Lease, request *inference.Request, attempt *route
 		return err
 	}
 	now := r.clock.Now()
-	r.tracker.Project(&r.view, p.tracked, now)
+	if p.exclusive > 0 {
+		r.tracker.ProjectExclusive(&r.view, p.exclusive, now)
+	} else {
+		r.tracker.Project(&r.view, p.tracked, now)
+	}
 	r.fillTable(snapshot, request, how, p)
 	row, reason, err := r.pick(attempt, how)
 	if err != nil {
@@ -68,7 +72,16 @@ func (r *Router) eligible(snapshot *router.Snapshot, request *inference.Request,
 		}
 		conditions.Pin = &r.pin
 	}
+	plain := conditions.Allowed == nil && len(conditions.Required) == 0 && len(conditions.Tried) == 0 && conditions.Pin == nil
+	if plain && r.plainVersion == snapshot.Version && snapshot.Version != 0 {
+		return nil // most requests ask for nothing: the same ranks as last time
+	}
+	r.plainVersion = 0
 	r.refs, err = snapshot.AppendEligible(r.refs[:0], &conditions)
+	r.table.Rows = r.table.Rows[:0]
+	if plain && err == nil {
+		r.plainVersion = snapshot.Version
+	}
 	return err
 }
 
@@ -83,14 +96,14 @@ func (r *Router) fillTable(snapshot *router.Snapshot, request *inference.Request
 	if len(request.Routing.PreferredTaints) > 0 && !how.pinned {
 		preferred = router.AppendPreferred(nil, request.Routing.PreferredTaints)
 	}
-	t.Rows = t.Rows[:0]
-	for i, ref := range r.refs {
-		worker := &snapshot.Workers[ref.Worker]
-		ordinal := r.fleet.ordinal(ref)
-		r.rowOf[ordinal] = int32(i)
-		t.Rows = append(t.Rows, newRow(inference.Rank{WorkerID: worker.ID, DPRank: ref.Rank}, worker, r.view.At(r.fleet.rows[ordinal])))
+	if len(t.Rows) != len(r.refs) {
+		r.newRows(snapshot)
+	}
+	for i, row := range r.loadRows {
+		candidate := &t.Rows[i].Candidate
+		*candidate = cost.Candidate{HasLoad: true, Load: cost.Load(r.view.At(row))}
 		if preferred != nil {
-			t.Rows[i].TaintMultiplier = cost.TaintMultiplier(worker.TaintWeight(preferred))
+			candidate.TaintMultiplier = cost.TaintMultiplier(t.Rows[i].Worker.TaintWeight(preferred))
 		}
 	}
 	for i := range p.held.Ranks {
@@ -110,10 +123,22 @@ func (r *Router) fillTable(snapshot *router.Snapshot, request *inference.Request
 	}
 }
 
+// newRows makes the rows of r.refs, without what changes from one request to the next.
+func (r *Router) newRows(snapshot *router.Snapshot) {
+	r.table.Rows, r.loadRows = r.table.Rows[:0], r.loadRows[:0]
+	for i, ref := range r.refs {
+		worker := &snapshot.Workers[ref.Worker]
+		ordinal := r.fleet.ordinal(ref)
+		r.rowOf[ordinal] = int32(i)
+		r.loadRows = append(r.loadRows, r.fleet.rows[ordinal])
+		r.table.Rows = append(r.table.Rows, selection.Row{Rank: inference.Rank{WorkerID: worker.ID, DPRank: ref.Rank}, Worker: worker})
+	}
+}
+
 // row returns a rank's row, or nil when it is not eligible, has left or is not discovered yet.
 func (r *Router) row(rank inference.Rank) *selection.Row {
-	ordinal, known := r.fleet.ordinals[rank]
-	if !known {
+	ordinal := r.fleet.find(rank)
+	if ordinal < 0 {
 		return nil
 	}
 	if at := int(r.rowOf[ordinal]); at < len(r.table.Rows) && r.table.Rows[at].Rank == rank {
@@ -154,7 +179,7 @@ func (r *Router) book(lease *Lease, request *inference.Request, how terms, p *pr
 		lease.Init(pin, nil)
 		return nil
 	}
-	booking := load.Booking{ID: request.ID, Rank: rank, Hashes: p.tracked}
+	booking := load.Booking{ID: request.ID, Rank: rank, Hashes: p.tracked, Exclusive: p.exclusive}
 	if booking.ID == "" {
 		booking.ID = "unnamed-" + strconv.FormatUint(r.anonymous.Add(1), 10)
 	}

@@ -14,7 +14,49 @@ type fleet struct {
 	first      []int32 // ordinal of each worker's first rank
 	starts     []uint32
 	rows       []int32 // by ordinal
-	ordinals   map[inference.Rank]int32
+	// table finds ordinals by rank: open addressing, at most half full. Go's map would do, but a look-up for each of a thousand
+	// ranks that hold a common prefix is a good part of a placement.
+	table []fleetPlace
+	ranks []inference.Rank // by ordinal
+}
+
+// fleetPlace is one place of the table: ordinal + 1, or 0 for none.
+type fleetPlace struct {
+	rank    inference.Rank
+	ordinal int32
+}
+
+func (f *fleet) home(rank inference.Rank) int {
+	return int((rank.WorkerID*0x9e3779b97f4a7c15+uint64(rank.DPRank)*0xbf58476d1ce4e5b9)>>32) & (len(f.table) - 1)
+}
+
+// find returns a rank's ordinal, or -1.
+func (f *fleet) find(rank inference.Rank) int32 {
+	if len(f.table) == 0 {
+		return -1
+	}
+	for at := f.home(rank); ; at = (at + 1) & (len(f.table) - 1) {
+		there := &f.table[at]
+		if there.ordinal == 0 || there.rank == rank {
+			return there.ordinal - 1
+		}
+	}
+}
+
+// index makes the table.
+func (f *fleet) index() {
+	size := 4
+	for size < 2*len(f.ranks) {
+		size *= 2
+	}
+	f.table = make([]fleetPlace, size)
+	for ordinal, rank := range f.ranks {
+		at := f.home(rank)
+		for f.table[at].ordinal != 0 {
+			at = (at + 1) & (size - 1)
+		}
+		f.table[at] = fleetPlace{rank: rank, ordinal: int32(ordinal) + 1}
+	}
 }
 
 // ordinal returns a rank's ordinal.
@@ -44,24 +86,24 @@ func (r *Router) alignTo(snapshot *router.Snapshot) {
 	if f.aligned && f.membership == snapshot.Membership {
 		return
 	}
-	old := f.ordinals
+	old := slices.Clone(f.ranks)
 	f.aligned, f.membership = true, snapshot.Membership
-	f.first, f.starts, f.rows = f.first[:0], f.starts[:0], f.rows[:0]
-	f.ordinals = make(map[inference.Rank]int32, len(old))
+	f.first, f.starts, f.rows, f.ranks = f.first[:0], f.starts[:0], f.rows[:0], f.ranks[:0]
 	for i := range snapshot.Workers {
 		worker := &snapshot.Workers[i]
 		start, end, _ := worker.Ranks()
 		f.first, f.starts = append(f.first, int32(len(f.rows))), append(f.starts, start)
 		for number := start; number < end; number++ {
 			rank := inference.Rank{WorkerID: worker.ID, DPRank: number}
-			f.ordinals[rank] = int32(len(f.rows))
-			f.rows = append(f.rows, r.tracker.Ensure(rank))
+			f.rows, f.ranks = append(f.rows, r.tracker.Ensure(rank)), append(f.ranks, rank)
 		}
 	}
+	f.index()
 	r.rowOf = append(r.rowOf[:0], make([]int32, len(f.rows))...)
+	r.plainVersion, r.table.Rows = 0, r.table.Rows[:0]
 	now := r.clock.Now()
-	for rank := range old {
-		if _, still := f.ordinals[rank]; still {
+	for _, rank := range old {
+		if f.find(rank) >= 0 {
 			continue
 		}
 		r.tracker.Remove(rank, now)

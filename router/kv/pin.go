@@ -5,9 +5,6 @@ import (
 
 	"signalbox/inference"
 	"signalbox/router"
-	"signalbox/router/cost"
-	"signalbox/router/load"
-	"signalbox/router/selection"
 )
 
 // checkPin tells why a rank that was named cannot be taken, and completes a pin without rank. Overload is not looked at.
@@ -40,9 +37,4 @@ func checkPin(snapshot *router.Snapshot, conditions *router.Conditions, pin *rou
 		return refuse("worker %d does not satisfy routing constraints", pin.WorkerID)
 	}
 	return nil
-}
-
-// newRow describes a rank to the policy.
-func newRow(rank inference.Rank, worker *router.Worker, projection load.Projection) selection.Row {
-	return selection.Row{Rank: rank, Worker: worker, Candidate: cost.Candidate{HasLoad: true, Load: cost.Load(projection)}}
 }

@@ -1,8 +1,6 @@
 package kv
 
 import (
-	"math/rand/v2"
-	"sync"
 	"time"
 
 	"signalbox/inference"
@@ -16,30 +14,13 @@ type prompt struct {
 	locals   []uint64
 	sequence []uint64 // public chain, for recorders and for tracking without a key
 	keyed    []uint64
-	tracked  []uint64        // one of the above, random, or nil
-	held     kvindex.Matches // what ranks hold
-	expected kvindex.Matches // and what they are expected to
-	objects  [][]kvhash.Object
-	random   *rand.Rand
+	tracked  []uint64 // one of the above, or nil
+	// exclusive is the number of blocks that are tracked without identity: nobody shares them.
+	exclusive int
+	held      kvindex.Matches // what ranks hold
+	expected  kvindex.Matches // and what they are expected to
+	objects   [][]kvhash.Object
 }
-
-// prompts hands out prompts.
-type prompts struct {
-	pool  sync.Pool
-	mutex sync.Mutex
-	seeds *rand.Rand
-}
-
-func (p *prompts) take() *prompt {
-	if reused, ok := p.pool.Get().(*prompt); ok {
-		return reused
-	}
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
-	return &prompt{random: rand.New(rand.NewPCG(p.seeds.Uint64(), p.seeds.Uint64()))}
-}
-
-func (p *prompts) put(used *prompt) { p.pool.Put(used) }
 
 // needs says which parts of a prompt a placement looks at.
 type needs struct {
@@ -52,7 +33,7 @@ type needs struct {
 // read hashes what is needed of the request's prompt. steps is filled when not nil.
 func (r *Router) read(into *prompt, request *inference.Request, need needs, steps *Steps) error {
 	tokens := request.TokenIDs
-	into.tokens = len(tokens)
+	into.tokens, into.exclusive = len(tokens), 0
 	into.locals, into.sequence, into.tracked = into.locals[:0], into.sequence[:0], nil
 	var objects [][]kvhash.Object
 	if media := request.MultiModalRouting; media != nil {
@@ -68,13 +49,8 @@ func (r *Router) read(into *prompt, request *inference.Request, need needs, step
 	if err != nil {
 		return inference.Errorf(inference.Unknown, "hash the prompt: %v", err)
 	}
-	if r.randomTracking(need) {
-		into.keyed = into.keyed[:0]
-		for range hasher.Blocks(len(tokens)) {
-			into.keyed = append(into.keyed, into.random.Uint64())
-		}
-		into.tracked = into.keyed
-		need.track = false
+	if need.track && !need.reuse {
+		into.exclusive, need.track = hasher.Blocks(len(tokens)), false
 	}
 	publicly := need.track && r.options.TrackingKey == nil
 	if !need.lookup && !need.record && !need.track {
@@ -107,9 +83,6 @@ func (r *Router) read(into *prompt, request *inference.Request, need needs, step
 	}
 	return nil
 }
-
-// randomTracking tells that every block counts for itself: nobody else's identity will meet it.
-func (r *Router) randomTracking(need needs) bool { return need.track && !need.reuse }
 
 func (r *Router) trackKeyed(into *prompt, request *inference.Request, tokens []uint32, objects [][]kvhash.Object) error {
 	scope := r.scope(&request.Routing)

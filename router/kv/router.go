@@ -22,7 +22,7 @@ type Router struct {
 	weights cost.Weights
 	clock   router.Clock
 	plain   kvhash.Hasher
-	prompts prompts
+	prompts sync.Pool // of *prompt
 	closed  atomic.Bool
 	// period counts sweeps: a request that made progress says so once per period.
 	period    atomic.Uint32
@@ -35,9 +35,13 @@ type Router struct {
 	table   selection.Table
 	refs    []router.RankRef
 	pin     router.Pin
-	rowOf   []int32  // by rank ordinal; checked against the row before it is believed
-	gone    []uint64 // workers that left and were not reported yet
-	expired uint64
+	rowOf   []int32 // by rank ordinal; checked against the row before it is believed
+	// loadRows are the tracker's rows of the table's.
+	loadRows []int32
+	// plainVersion is the snapshot that refs and the table's rows are all eligible ranks of; 0 when they are something else.
+	plainVersion uint64
+	gone         []uint64 // workers that left and were not reported yet
+	expired      uint64
 	// unpredicted counts requests whose prefill the predictor could not estimate.
 	unpredicted uint64
 }
@@ -55,7 +59,7 @@ func New(options Options) (*Router, error) {
 	}
 	r := &Router{options: options, weights: options.Config.Weights(), clock: options.Pool.Clock(), plain: plain}
 	r.table.Random = rand.New(options.Random)
-	r.prompts.seeds = rand.New(rand.NewPCG(options.Random.Uint64(), options.Random.Uint64()))
+	r.prompts.New = func() any { return new(prompt) }
 	r.period.Store(1)
 	r.align()
 	options.Pool.Watch(func(*router.Snapshot) { r.align() })
@@ -113,8 +117,8 @@ func (r *Router) PlaceIn(ctx context.Context, lease *Lease, request *inference.R
 		steps, start = &lease.steps, r.clock.Now()
 	}
 	how := r.terms(request, &attempt)
-	p := r.prompts.take()
-	defer r.prompts.put(p)
+	p := r.prompts.Get().(*prompt)
+	defer r.prompts.Put(p)
 	if err := r.read(p, request, how.needs, steps); err != nil {
 		return err
 	}

@@ -36,14 +36,24 @@ type blocks struct {
 	vacantEntries []int32
 	lists         lists
 
-	// table finds entries by hash: open addressing with linear probing, 0 for an empty place, else entry index + 1.
-	table []int32
+	// table finds entries by hash: open addressing with linear probing.
+	table []place
 	used  int
 }
 
-// home returns the place in the table where the search for a hash starts.
-func (b *blocks) home(hash uint64) int {
-	return int((hash * 0x9e3779b97f4a7c15) >> (64 - bits.Len(uint(len(b.table)-1))))
+// place is one place of the table; the zero place is empty. The mark tells nearly all other hashes apart, and where the search
+// began, without a look at the entry.
+type place struct {
+	mark  uint32
+	entry int32 // index + 1
+}
+
+// markOf returns a hash's mark: its best mixed bits.
+func markOf(hash uint64) uint32 { return uint32((hash * 0x9e3779b97f4a7c15) >> 32) }
+
+// home returns the place in the table where the search for a mark starts.
+func (b *blocks) home(mark uint32) int {
+	return int(mark >> (32 - bits.Len(uint(len(b.table)-1))))
 }
 
 // find returns the entry of a hash, or none.
@@ -51,14 +61,14 @@ func (b *blocks) find(hash uint64) int32 {
 	if b.used == 0 {
 		return none
 	}
-	mask := len(b.table) - 1
-	for at := b.home(hash); ; at = (at + 1) & mask {
-		index := b.table[at] - 1
-		if index < 0 {
+	mask, mark := len(b.table)-1, markOf(hash)
+	for at := b.home(mark); ; at = (at + 1) & mask {
+		there := b.table[at]
+		if there.entry == 0 {
 			return none
 		}
-		if b.entries[index].hash == hash {
-			return index
+		if there.mark == mark && b.entries[there.entry-1].hash == hash {
+			return there.entry - 1
 		}
 	}
 }
@@ -68,31 +78,31 @@ func (b *blocks) claim(hash uint64) int32 {
 	if found := b.find(hash); found != none {
 		return found
 	}
-	if (b.used+1)*4 > len(b.table)*3 {
+	if (b.used+1)*3 > len(b.table)*2 {
 		b.grow()
 	}
 	index := take(&b.entries, &b.vacantEntries)
 	b.entries[index] = entry{hash: hash}
-	b.insert(index)
+	b.insert(place{mark: markOf(hash), entry: index + 1})
 	b.used++
 	return index
 }
 
-func (b *blocks) insert(index int32) {
+func (b *blocks) insert(new place) {
 	mask := len(b.table) - 1
-	at := b.home(b.entries[index].hash)
-	for b.table[at] != 0 {
+	at := b.home(new.mark)
+	for b.table[at].entry != 0 {
 		at = (at + 1) & mask
 	}
-	b.table[at] = index + 1
+	b.table[at] = new
 }
 
 func (b *blocks) grow() {
 	old := b.table
-	b.table = make([]int32, max(64, 2*len(old)))
-	for _, index := range old {
-		if index != 0 {
-			b.insert(index - 1)
+	b.table = make([]place, max(64, 2*len(old)))
+	for _, there := range old {
+		if there.entry != 0 {
+			b.insert(there)
 		}
 	}
 }
@@ -100,18 +110,17 @@ func (b *blocks) grow() {
 // drop removes an entry without members. Later entries of the same run move up, so that no gravestones slow the searches down.
 func (b *blocks) drop(index int32) {
 	mask := len(b.table) - 1
-	at := b.home(b.entries[index].hash)
-	for b.table[at] != index+1 {
+	at := b.home(markOf(b.entries[index].hash))
+	for b.table[at].entry != index+1 {
 		at = (at + 1) & mask
 	}
-	for next := (at + 1) & mask; b.table[next] != 0; next = (next + 1) & mask {
-		home := b.home(b.entries[b.table[next]-1].hash)
-		if (next-home)&mask >= (next-at)&mask {
+	for next := (at + 1) & mask; b.table[next].entry != 0; next = (next + 1) & mask {
+		if (next-b.home(b.table[next].mark))&mask >= (next-at)&mask {
 			b.table[at] = b.table[next]
 			at = next
 		}
 	}
-	b.table[at] = 0
+	b.table[at] = place{}
 	b.used--
 	b.vacantEntries = append(b.vacantEntries, index)
 }

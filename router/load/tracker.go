@@ -40,12 +40,14 @@ type request struct {
 	next, prev int32 // among the rank's requests
 	tail       int32 // record of the last prompt block
 
-	outputs      int32
-	decayed      bool    // the outputs weigh less than a block each
-	outputWeight float64 // sum over outputs
-	prefill      prefill
-	referenced   bool // made progress since the last sweep
-	live         bool
+	exclusive     int32   // blocks of the prompt that are counted and have no record
+	exclusiveEach float64 // weight of each
+	outputs       int32
+	decayed       bool    // the outputs weigh less than a block each
+	outputWeight  float64 // sum over outputs
+	prefill       prefill
+	referenced    bool // made progress since the last sweep
+	live          bool
 }
 
 // Handle names a booked request. The zero Handle names none. A handle stays harmless after its request has gone.
@@ -61,6 +63,9 @@ type Booking struct {
 	Rank inference.Rank
 	// Hashes are the sequence hashes of the prompt's complete blocks; empty when blocks are not tracked.
 	Hashes []uint64
+	// Exclusive is a number of blocks that no other request will share, whatever it holds: they are counted only. Give either
+	// these or Hashes.
+	Exclusive int
 	// PrefillTokens are the prompt tokens that the rank has to compute; 0 books no prefill.
 	PrefillTokens uint64
 	// Expected is how long the rank will compute them, when Modelled.
@@ -183,6 +188,8 @@ func (t *Tracker) add(booking Booking, slot, deepest int32, depth int, now time.
 		rank.weight.addBlock(1)
 	}
 	r.tail = tail
+	r.exclusive, r.exclusiveEach = int32(booking.Exclusive), 1
+	rank.weight.whole += int64(booking.Exclusive)
 	if booking.PrefillTokens > 0 {
 		t.startPrefill(at, booking, now)
 	}
@@ -255,6 +262,11 @@ func (t *Tracker) OutputBlock(handle Handle, fraction float64) error {
 	}
 	r.decayed, r.outputWeight = true, fraction*float64(r.outputs)
 	weight.addOutputs(r)
+	if r.exclusive > 0 {
+		weight.removeExclusive(r)
+		r.exclusiveEach = fraction
+		weight.addExclusive(r)
+	}
 	for at := r.tail; at != none; at = t.blocks.records[at].parent {
 		block := &t.blocks.records[at]
 		if block.refs != 1 {
@@ -299,6 +311,7 @@ func (t *Tracker) remove(at int32, now time.Duration) {
 	r := &t.requests[at]
 	rank := &t.ranks[r.rank]
 	rank.weight.removeOutputs(r)
+	rank.weight.removeExclusive(r)
 	for tail := r.tail; tail != none; {
 		block := &t.blocks.records[tail]
 		parent := block.parent

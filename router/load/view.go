@@ -43,6 +43,12 @@ func (t *Tracker) Project(view *View, hashes []uint64, now time.Duration) {
 	})
 }
 
+// ProjectExclusive looks at every rank at now for a prompt of which no block is shared with any other request.
+func (t *Tracker) ProjectExclusive(view *View, count int, now time.Duration) {
+	t.Project(view, nil, now)
+	view.total = count
+}
+
 // At returns the projection of a row. Rows that do not exist yet are idle.
 func (v *View) At(row int32) Projection {
 	if row < 0 || int(row) >= len(v.tracker.ranks) || !v.tracker.ranks[row].used {

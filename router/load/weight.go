@@ -12,6 +12,9 @@ type weight struct {
 
 // blocks returns the blocks in use, rounded half away from zero.
 func (w *weight) blocks() uint64 {
+	if w.fractions == 0 {
+		return uint64(w.whole) // the usual case, without arithmetic
+	}
 	return uint64(max(0, math.Round(float64(w.whole)+w.fractional)))
 }
 
@@ -45,6 +48,22 @@ func (w *weight) removeOutputs(r *request) {
 		return
 	}
 	w.whole -= int64(r.outputs)
+}
+
+func (w *weight) addExclusive(r *request) {
+	if r.exclusiveEach == 1 {
+		w.whole += int64(r.exclusive)
+		return
+	}
+	w.addFraction(r.exclusiveEach * float64(r.exclusive))
+}
+
+func (w *weight) removeExclusive(r *request) {
+	if r.exclusiveEach == 1 {
+		w.whole -= int64(r.exclusive)
+	} else if r.exclusive > 0 {
+		w.removeFraction(r.exclusiveEach * float64(r.exclusive))
+	}
 }
 
 func (w *weight) addFraction(share float64) {

@@ -28,7 +28,11 @@ func (d *Default) Select(table *Table) (int, error) {
 		weights = *d.Weights
 	}
 	weights = Overridden(weights, table.Override)
-	d.model = cost.NewModel(weights, table.Prompt, table.Floor())
+	floor := uint64(0)
+	if weights.OverlapCreditDecay > 0 {
+		floor = table.Floor()
+	}
+	d.model = cost.NewModel(weights, table.Prompt, floor)
 	table.Costs = table.Costs[:0]
 	for i := range table.Rows {
 		table.Costs = append(table.Costs, d.model.Cost(&table.Rows[i].Candidate))

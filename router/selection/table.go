@@ -10,7 +10,7 @@ import (
 )
 
 // Policy chooses among the eligible candidates of a request. One instance serves one pool and is called serially, so that it
-// may keep state without locks. It must not keep the table.
+// may keep state without locks. It must neither keep the table nor change its rows.
 type Policy interface {
 	// Select returns the row of the winner.
 	Select(table *Table) (row int, err error)
