@@ -22,6 +22,8 @@ type bpe struct {
 	hasUnknown   bool
 	prefix       string // of all characters of a piece but the first
 	suffix       string // of the last one
+	origins      *origins
+	greedy       *greedy // nil where only merging is possible
 
 	scratch sync.Pool // *bpeScratch
 }
@@ -59,6 +61,20 @@ func (b *bpe) finish() {
 			b.bytes[c] = id + 1
 		}
 	}
+	b.origins = newOrigins(b.merges, b.merges.pairs, len(b.vocab.spans), b.isSymbol)
+	b.merges.pairs = nil
+	if b.raw {
+		b.greedy = newGreedy(b)
+	}
+}
+
+// isSymbol tells whether merging may begin with the token.
+func (b *bpe) isSymbol(id uint32) bool {
+	token := b.vocab.token(id)
+	if b.raw {
+		return len(token) == 1
+	}
+	return len(token) > 0 && utf8.RuneCount(token) == 1
 }
 
 // begin appends the symbols that merging starts with to s.symbols.
@@ -139,6 +155,16 @@ func (b *bpe) encode(dst []uint32, piece string) []uint32 {
 			return append(dst, id)
 		}
 	}
+	return b.mergeAll(dst, piece)
+}
+
+// mergeAll appends what merging makes of a piece, whether it is merged or not.
+func (b *bpe) mergeAll(dst []uint32, piece string) []uint32 {
+	if b.greedy != nil {
+		if out, ok := b.greedy.encode(dst, piece); ok {
+			return out
+		}
+	}
 	s := b.borrow()
 	s.symbols = s.symbols[:0]
 	b.begin(s, piece, false)
@@ -176,12 +202,4 @@ func (b *bpe) tokenize(out *result, piece text) {
 		out.add(ids[k], piece, int(s.starts[i]), end)
 		i = next
 	}
-}
-
-// base tells whether a token is a single byte or character, which no merge makes.
-func (b *bpe) base(token []byte) bool {
-	if b.raw {
-		return len(token) == 1
-	}
-	return utf8.RuneCount(token) == 1
 }

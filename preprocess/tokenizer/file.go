@@ -192,7 +192,7 @@ func (f *file) build(more []AddedToken) (*Tokenizer, error) {
 	}
 	if b, ok := t.model.(*bpe); ok && t.raw {
 		if scan := f.preTokenizer.scanner(); scan != nil {
-			t.words = &wordEncoder{scan: scan, bpe: b}
+			t.words = newWordEncoder(scan, b)
 		}
 	}
 	return t, nil

@@ -11,12 +11,13 @@ type merges struct {
 	slots []uint64
 	shift uint
 	into  []uint32 // by rank
+	pairs []pair   // by rank, until the model is made
 }
 
 const emptySlot = ^uint64(0)
 
 func newMerges(n int) *merges {
-	m := &merges{slots: make([]uint64, tableSize(n)), into: make([]uint32, 0, n), shift: 64}
+	m := &merges{slots: make([]uint64, tableSize(n)), into: make([]uint32, 0, n), pairs: make([]pair, 0, n), shift: 64}
 	for i := range m.slots {
 		m.slots[i] = emptySlot
 	}
@@ -34,6 +35,7 @@ func (m *merges) start(key uint64) uint64 { return (key * 0x9E3779B97F4A7C15) >>
 func (m *merges) add(left, right, into uint32) {
 	key, rank := pairKey(left, right), uint64(len(m.into))
 	m.into = append(m.into, into)
+	m.pairs = append(m.pairs, pair{left, right})
 	for i := m.start(key); ; i = (i + 1) & uint64(len(m.slots)-1) {
 		if slot := m.slots[i]; slot == emptySlot || slot>>rankBits == key {
 			m.slots[i] = key<<rankBits | rank

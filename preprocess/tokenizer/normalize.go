@@ -32,6 +32,10 @@ func sequence(steps []normalizer) normalizer {
 func unicodeForm(form norm.Form) normalizer {
 	compatibility := form == norm.NFKC || form == norm.NFKD
 	one := func(w *rewriter, start, end int) {
+		if !w.in.track {
+			w.out = form.AppendString(w.out, w.in.s[start:end])
+			return
+		}
 		var it norm.Iter
 		it.InitString(form, w.in.s[start:end])
 		for !it.Done() {
@@ -42,6 +46,10 @@ func unicodeForm(form norm.Form) normalizer {
 	}
 	return func(in text) text {
 		if form == norm.NFC && quickNFC(in.s) || form != norm.NFC && form.IsNormalString(in.s) {
+			return in
+		}
+		if !in.track && !compatibility {
+			in.s = form.String(in.s)
 			return in
 		}
 		w := rewrite(in)

@@ -17,6 +17,14 @@ func cl100k(digits int, inWord class) scanner {
 			if i >= len(text) {
 				return at
 			}
+			if end := plainWord(text, i); end > 0 {
+				if end < len(text) && text[end] >= 0x80 {
+					end = table.run(text, end, inWord)
+				}
+				i = end
+				ends[at] = int32(i)
+				continue
+			}
 			kind, size := table.at(text, i)
 			next, nextSize := table.at(text, i+size)
 			switch {
@@ -54,6 +62,14 @@ func deepseek() scanner {
 		for at := range ends {
 			if i >= len(text) {
 				return at
+			}
+			if end := plainWord(text, i); end > 0 {
+				if end < len(text) && text[end] >= 0x80 {
+					end = table.runOutside(text, end, letter|mark)
+				}
+				i = end
+				ends[at] = int32(i)
+				continue
 			}
 			kind, size := table.at(text, i)
 			switch {
@@ -129,6 +145,14 @@ func gpt2() scanner {
 			if i >= len(text) {
 				return at
 			}
+			if end := plainWord(text, i); end > 0 {
+				if end < len(text) && text[end] >= 0x80 {
+					end = table.run(text, end, letter)
+				}
+				i = end
+				ends[at] = int32(i)
+				continue
+			}
 			kind, size := table.at(text, i)
 			if text[i] == ' ' {
 				if next, nextSize := table.at(text, i+1); nextSize > 0 && next&space == 0 {
@@ -166,6 +190,11 @@ func o200k(digits int, contractions bool) scanner {
 		for at := range ends {
 			if i >= len(text) {
 				return at
+			}
+			if end := plainCasedWord(text, i); end > 0 {
+				i = end
+				ends[at] = int32(i)
+				continue
 			}
 			kind, size := table.at(text, i)
 			if end := table.casedWord(text, i, kind, size); end > 0 {
