@@ -144,6 +144,18 @@ func (f *feed) connect() {
 	f.want(needAll)
 }
 
+// again starts over with an empty rank, as after a new connection.
+func (f *feed) again() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.connected {
+		f.forget()
+		if f.target != nil {
+			f.want(needAll)
+		}
+	}
+}
+
 func (f *feed) lose(err error) {
 	f.counters.disconnects.Add(1)
 	f.mu.Lock()

@@ -25,7 +25,7 @@ const (
 	Recovering
 	// Degraded ranks miss events that nobody could tell: what is known of them is true but incomplete.
 	Degraded
-	// Unreachable ranks count as empty: their publisher can't be connected to. It is tried for ever.
+	// Unreachable ranks count as empty: their publisher can't be connected to, or has no channel. It is tried for ever.
 	Unreachable
 	// Ambiguous ranks count as empty: several publishers claim to speak for them.
 	Ambiguous
@@ -54,10 +54,18 @@ type RankStatus struct {
 }
 
 // Expect announces the ranks of a worker that is routed to. One that has no publisher some seconds later is reported: by an error
-// in the log that names it, and by Silent.
+// in the log that names it, and by Silent. After a Leave all that the worker holds is asked for again.
 func (s *Subscriber) Expect(workerID uint64, ranks ...uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.left[workerID] {
+		delete(s.left, workerID)
+		for rank, entry := range s.ranks {
+			if rank.WorkerID == workerID && entry.feed != nil {
+				entry.feed.again()
+			}
+		}
+	}
 	for _, dpRank := range ranks {
 		rank := kvindex.Rank{WorkerID: workerID, DPRank: dpRank}
 		if _, known := s.expected[rank]; !known {
@@ -66,10 +74,16 @@ func (s *Subscriber) Expect(workerID uint64, ranks ...uint32) {
 	}
 }
 
-// Leave takes an Expect back: the worker has gone. What the sink knows of it goes with its publishers.
+// Leave takes an Expect back: the worker has gone. What the sink knows of it goes with its publishers; whoever calls Leave may also
+// remove the worker from the sink at once.
 func (s *Subscriber) Leave(workerID uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for rank := range s.ranks {
+		if rank.WorkerID == workerID {
+			s.left[workerID] = true
+		}
+	}
 	for rank := range s.expected {
 		if rank.WorkerID == workerID {
 			delete(s.expected, rank)
@@ -108,7 +122,9 @@ func (s *Subscriber) Silent() error {
 func (s *Subscriber) silent() []kvindex.Rank {
 	var ranks []kvindex.Rank
 	for rank, since := range s.expected {
-		if s.ranks[rank] == nil && time.Since(since) >= s.options.pace.silence {
+		entry := s.ranks[rank]
+		mute := entry == nil || entry.feed == nil && len(entry.publishers) < 2 // no publisher, or one without a channel
+		if mute && time.Since(since) >= s.options.pace.silence {
 			ranks = append(ranks, rank)
 		}
 	}
@@ -147,7 +163,7 @@ func (s *Subscriber) Status() []RankStatus {
 		case len(entry.publishers) > 1:
 			status.State = Ambiguous
 		case len(entry.publishers) == 1:
-			status.PublisherID = entry.publishers[0]
+			status.State, status.PublisherID = Unreachable, entry.publishers[0]
 		}
 		if f := entry.feed; f != nil {
 			f.mu.Lock()
@@ -160,7 +176,9 @@ func (s *Subscriber) Status() []RankStatus {
 		list = append(list, status)
 	}
 	for _, rank := range s.silent() {
-		list = append(list, RankStatus{Rank: rank, State: Silent})
+		if s.ranks[rank] == nil {
+			list = append(list, RankStatus{Rank: rank, State: Silent})
+		}
 	}
 	slices.SortFunc(list, func(a, b RankStatus) int { return compareRanks(a.Rank, b.Rank) })
 	return list

@@ -49,7 +49,7 @@ type Options struct {
 	Load func(Load)
 	// Threads bounds how many messages are applied at the same time (--router-event-threads); 0 means 4.
 	Threads int
-	// MaxQueries bounds the recovery queries under way at the same time; 0 means 16.
+	// MaxQueries bounds the recovery queries under way at the same time; 0 means 32.
 	MaxQueries int
 	// Logger is told of what an operator should know; nil means slog.Default.
 	Logger *slog.Logger
@@ -73,6 +73,7 @@ type Subscriber struct {
 	ranks    map[kvindex.Rank]*rankEntry
 	expected map[kvindex.Rank]time.Time // since when
 	reported map[uint64]bool            // silent workers that were named
+	left     map[uint64]bool            // workers that have left while their publishers stay
 	synced   int                        // watches that have delivered what there was
 }
 
@@ -106,9 +107,9 @@ func Start(ctx context.Context, options Options) (*Subscriber, error) {
 	}
 	s := &Subscriber{
 		options: options,
-		threads: make(chan struct{}, cmp.Or(options.Threads, 4)), asking: make(chan struct{}, cmp.Or(options.MaxQueries, 16)),
+		threads: make(chan struct{}, cmp.Or(options.Threads, 4)), asking: make(chan struct{}, cmp.Or(options.MaxQueries, 32)),
 		channels: make(map[uint64]*discovery.EventChannel), sources: make(map[uint64]*discovery.EventSource),
-		ranks: make(map[kvindex.Rank]*rankEntry), expected: make(map[kvindex.Rank]time.Time), reported: make(map[uint64]bool),
+		ranks: make(map[kvindex.Rank]*rankEntry), expected: make(map[kvindex.Rank]time.Time), reported: make(map[uint64]bool), left: make(map[uint64]bool),
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
 	prefix := discovery.EventPrefix(discovery.EndpointScope(options.Endpoint), KVEventsTopic)
@@ -284,6 +285,9 @@ func (s *Subscriber) reconcile(ctx context.Context, rank kvindex.Rank) {
 		last = true
 		for other := range s.ranks {
 			last = last && other.WorkerID != rank.WorkerID
+		}
+		if last {
+			delete(s.left, rank.WorkerID)
 		}
 	}
 	s.mu.Unlock()

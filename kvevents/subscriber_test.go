@@ -119,6 +119,46 @@ func TestWorkersThatPublishNothingAreNamed(t *testing.T) {
 	})
 }
 
+func TestAWorkerThatComesBackIsAskedAgain(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, f *fleet, worker *mem.Backend, s *Subscriber, sink *books) {
+		r := f.join(worker, 0, 1, true, 1, 2)
+		s.Expect(r.rank.WorkerID, 0)
+		expect(t, s, sink, r, Live)
+		s.Leave(r.rank.WorkerID) // its instance has gone, its publisher not yet
+		sink.RemoveWorker(r.rank.WorkerID)
+		r.publish(r.store(kvindex.Device, 0, 3))
+		synctest.Wait()
+		s.Expect(r.rank.WorkerID, 0)
+		time.Sleep(time.Second)
+		expect(t, s, sink, r, Live)
+		if c := s.Counters(); c.Dumps != 2 {
+			t.Errorf("%+v", c)
+		}
+		s.Leave(r.rank.WorkerID)
+		r.leave()
+		synctest.Wait()
+		if len(s.left) > 0 {
+			t.Error("a worker that has left for good is remembered")
+		}
+	})
+}
+
+func TestAPublisherWithoutAChannelIsSilent(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, f *fleet, worker *mem.Backend, s *Subscriber, sink *books) {
+		r := f.join(worker, 0, 1, true)
+		must(discovery.Withdraw(context.Background(), worker, r.channel))
+		s.Expect(r.rank.WorkerID, 0)
+		time.Sleep(time.Minute)
+		expect(t, s, sink, r, Unreachable)
+		if err := s.Silent(); err == nil || len(s.Status()) != 1 {
+			t.Errorf("%v %+v", err, s.Status())
+		}
+		if err := s.WaitSynced(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestWithoutRecoveryAGapEmptiesTheRank(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, f *fleet, worker *mem.Backend, s *Subscriber, sink *books) {
 		r := f.join(worker, 0, 1, false)
