@@ -1,0 +1,181 @@
+package interop
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// kvBlock is the block size of the workers in these tests, in tokens.
+const kvBlock = 16
+
+// kvPrompt is one request of a conversation tree.
+type kvPrompt struct {
+	tokens []uint32
+	// parent is the earlier prompt with which it has most blocks in common, -1 for none. Requests are sent one after the other to
+	// idle workers, so that exactly one worker holds most of this prompt: the parent's. Without a parent all costs tie.
+	parent int
+}
+
+// conversation returns prompts that begin alike, continue each other, repeat and stand alone.
+func conversation(count int) []kvPrompt {
+	random := rand.New(rand.NewPCG(20, 26))
+	fresh := func(tokens []uint32, n int) []uint32 {
+		for range n {
+			tokens = append(tokens, 1+random.Uint32N(4000))
+		}
+		return tokens
+	}
+	var list []kvPrompt
+	for i := range count {
+		var tokens []uint32
+		if i > 0 && random.IntN(5) > 0 {
+			earlier := list[random.IntN(i)].tokens
+			tokens = append(tokens, earlier[:random.IntN(len(earlier)+1)]...)
+		}
+		list = append(list, kvPrompt{tokens: fresh(tokens, 1+random.IntN(8*kvBlock)), parent: -1})
+		most := 0
+		for j, other := range list[:i] {
+			if shared := sharedBlocks(tokens, other.tokens); shared > most {
+				most, list[i].parent = shared, j
+			}
+		}
+	}
+	return list
+}
+
+func sharedBlocks(a, b []uint32) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n / kvBlock
+}
+
+// kvOutcome is what a client learns about a request.
+type kvOutcome struct {
+	worker uint64
+	rank   int
+	cached string // as the answer has it; "" when it does not say
+}
+
+// converse sends the prompts one by one and waits for the caches' news after each.
+func (f *frontend) converse(t *testing.T, model string, prompts []kvPrompt) []kvOutcome {
+	t.Helper()
+	var outcomes []kvOutcome
+	for i, prompt := range prompts {
+		text, err := json.Marshal(prompt.tokens)
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, answer, err := f.post("/v1/completions", fmt.Sprintf(`{"model":%q,"prompt":%s,"max_tokens":2,"temperature":0,"nvext":{"extra_fields":["worker_id"]}}`, model, text))
+		if err != nil || status != 200 {
+			t.Fatalf("request %d: status %d, %v: %s", i, status, err, answer)
+		}
+		var parsed struct {
+			Usage struct {
+				Details struct {
+					Cached json.Number `json:"cached_tokens"`
+				} `json:"prompt_tokens_details"`
+			}
+			NVExt struct {
+				Worker struct {
+					ID   json.Number `json:"decode_worker_id"`
+					Rank int         `json:"decode_dp_rank"`
+				} `json:"worker_id"`
+			} `json:"nvext"`
+		}
+		if err := json.Unmarshal([]byte(answer), &parsed); err != nil {
+			t.Fatalf("request %d: %v: %s", i, err, answer)
+		}
+		worker, err := strconv.ParseUint(parsed.NVExt.Worker.ID.String(), 10, 64)
+		if err != nil {
+			t.Fatalf("request %d names no worker: %s", i, answer)
+		}
+		outcomes = append(outcomes, kvOutcome{worker, parsed.NVExt.Worker.Rank, parsed.Usage.Details.Cached.String()})
+		f.awaitQuiet(t)
+	}
+	return outcomes
+}
+
+// awaitQuiet waits until the frontend has applied no more KV events for a while.
+func (f *frontend) awaitQuiet(t *testing.T) {
+	t.Helper()
+	const quiet = 300 * time.Millisecond
+	last, since := "", time.Now()
+	eventually(t, "events stop coming", func() bool {
+		_, text, _ := get(f.url + "/metrics")
+		var applied []string
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "dynamo_component_kv_cache_events_applied") {
+				applied = append(applied, line)
+			}
+		}
+		slices.Sort(applied)
+		if now := strings.Join(applied, ""); now != last {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) >= quiet
+	})
+}
+
+// checkFollowed checks that every prompt went to the worker that holds most of it.
+func checkFollowed(t *testing.T, who string, prompts []kvPrompt, outcomes []kvOutcome) {
+	t.Helper()
+	for i, prompt := range prompts {
+		if prompt.parent >= 0 && (outcomes[i].worker != outcomes[prompt.parent].worker || outcomes[i].rank != outcomes[prompt.parent].rank) {
+			t.Errorf("%s: request %d (%d tokens) went to worker %d rank %d, its beginning is on worker %d rank %d since request %d", who, i, len(prompt.tokens),
+				outcomes[i].worker, outcomes[i].rank, outcomes[prompt.parent].worker, outcomes[prompt.parent].rank, prompt.parent)
+		}
+	}
+}
+
+// The same requests through their KV router and ours, before fresh real workers each: the same placements, up to the names of the
+// workers and to ties, which both break by chance; and the same cached tokens, as the workers themselves count them.
+func TestPlacementsByCacheAgree(t *testing.T) {
+	prompts := conversation(40)
+	for _, r := range releases(t) {
+		t.Run(r.name, func(t *testing.T) {
+			model := modelDirectory(t)
+			run := func(t *testing.T, starter func(store) *frontend) []kvOutcome {
+				s := fileStore(t)
+				startMocker(t, r, s, model, "--num-workers", "3", "--speedup-ratio", "100", "--block-size", strconv.Itoa(kvBlock))
+				f := starter(s)
+				name := f.serve(t)
+				eventually(t, "all workers are known", func() bool {
+					_, text, _ := get(f.url + "/health")
+					return strings.Count(text, `"generate"`) >= 3
+				})
+				f.awaitQuiet(t)
+				return f.converse(t, name, prompts)
+			}
+			var theirs, ours []kvOutcome
+			t.Run("theirs", func(t *testing.T) {
+				theirs = run(t, func(s store) *frontend { return startTheirs(t, r, s, "--router-mode", "kv") })
+			})
+			t.Run("ours", func(t *testing.T) {
+				ours = run(t, func(s store) *frontend { return startOurs(t, s, "--router-mode", "kv") })
+			})
+			if len(theirs) != len(prompts) || len(ours) != len(prompts) {
+				t.Fatal("not all requests were answered")
+			}
+			checkFollowed(t, "theirs", prompts, theirs)
+			checkFollowed(t, "ours", prompts, ours)
+			hits := 0
+			for i := range prompts {
+				if theirs[i].cached != ours[i].cached {
+					t.Errorf("request %d of %d tokens: %q tokens cached by their choice, %q by ours", i, len(prompts[i].tokens), theirs[i].cached, ours[i].cached)
+				}
+				if ours[i].cached != "" && ours[i].cached != "0" {
+					hits++
+				}
+			}
+			t.Logf("%d requests, %d found something in a cache", len(prompts), hits)
+		})
+	}
+}
