@@ -98,6 +98,10 @@ func (e *Engine) Generate(ctx context.Context, request *inference.Request) (infe
 		const text = "`max_output_tokens` (or `max_tokens`) is required by the mocker worker"
 		return nil, &inference.Error{Kind: inference.InvalidArgument, Message: text, Public: text}
 	}
+	if len(request.TokenIDs) == 0 {
+		const text = "the prompt has no tokens"
+		return nil, &inference.Error{Kind: inference.InvalidArgument, Message: text, Public: text}
+	}
 	if limit := e.config.MaxModelLength; limit > 0 {
 		if len(request.TokenIDs) >= limit {
 			return nil, inference.Errorf(inference.Unknown, "prompt of %d tokens does not fit the model length of %d", len(request.TokenIDs), limit)

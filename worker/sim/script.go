@@ -259,11 +259,9 @@ func parseEnd(o *inference.Output, finish, stop json.RawMessage) error {
 func playScript(ctx context.Context, items []scriptItem) inference.Stream {
 	box := newOutbox()
 	go func() { // ends after the last item, with ctx, or when the reader closes
-		timer := time.NewTimer(time.Hour)
-		timer.Stop()
 		for i := range items {
 			item := &items[i]
-			if item.stall > 0 && !sleep(ctx, timer, item.stall) || box.isClosed() {
+			if !stall(ctx, box, item.stall) {
 				box.end(inference.Errorf(inference.Cancelled, "cancelled"))
 				return
 			}
@@ -277,4 +275,20 @@ func playScript(ctx context.Context, items []scriptItem) inference.Stream {
 		box.end(errEnd)
 	}()
 	return box
+}
+
+// stall waits for d; false when ctx ends or the reader closes.
+func stall(ctx context.Context, box *outbox, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil && !box.isClosed()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-box.closed:
+	case <-ctx.Done():
+	}
+	return false
 }
