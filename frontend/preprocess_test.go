@@ -134,7 +134,7 @@ func TestChatBodiesBecomePrompts(t *testing.T) {
 		"continued":            {`"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Well, "}],"continue_final_message":true,"add_generation_prompt":false`, `[user:Hi][assistant:Well, `},
 		"tools":                {`"messages":[{"role":"user","content":"Hi"}],` + tools, `[user:Hi]f go`},
 		"tools forbidden":      {`"messages":[{"role":"user","content":"Hi"}],"tool_choice":"none",` + tools, `[user:Hi] go`},
-		"arguments":            {`"messages":[{"role":"user","content":"Hi"}],"chat_template_args":{"own":{"b":1,"a":2.0},"add_generation_prompt":false}`, `[user:Hi] own={"b": 1, "a": 2.0}`},
+		"arguments":            {`"messages":[{"role":"user","content":"Hi"}],"chat_template_args":{"own":{"b":1,"a":2.0},"add_generation_prompt":false}`, `[user:Hi] own={"b": 1, "a": 2.0} go`},
 		"kwargs":               {`"messages":[{"role":"user","content":"Hi"}],"chat_template_kwargs":{"enable_thinking":false}`, `[user:Hi] thinking=False go`},
 		"effort":               {`"messages":[{"role":"user","content":"Hi"}],"reasoning_effort":"low"`, `[user:Hi] thinking=True effort=low go`},
 		"thinking":             {`"messages":[{"role":"user","content":"Hi"}],"thinking":{"type":"disabled"}`, `[user:Hi] thinking=False go`},
@@ -199,6 +199,22 @@ func TestATemplatesRefusalReachesTheClient(t *testing.T) {
 		}
 		if status != 400 || answer.Error.Param != "messages" || !strings.Contains(answer.Error.Message, words) {
 			t.Errorf("status %d, %s", status, text)
+		}
+	}
+}
+
+func TestTemplateFieldsThatContradict(t *testing.T) {
+	f, _ := preprocessing(t, showEverything, nil)
+	for body, words := range map[string]string{
+		`"continue_final_message":true`:                               "Cannot set both `continue_final_message` and `add_generation_prompt`",
+		`"continue_final_message":true,"add_generation_prompt":true`:  "Cannot set both `continue_final_message` and `add_generation_prompt`",
+		`"chat_template_args":{"a":1},"chat_template_kwargs":{"a":1}`: "duplicate field",
+		`"chat_template_args":[1]`:                                    "chat_template_args",
+		`"continue_final_message":true,"add_generation_prompt":false`: "",
+	} {
+		status, text := f.post("/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"x"}],`+body+`}`)
+		if words == "" && status != 200 || words != "" && (status != 400 || !strings.Contains(text, words)) {
+			t.Errorf("%s: status %d, %s", body, status, text)
 		}
 	}
 }

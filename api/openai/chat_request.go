@@ -76,6 +76,9 @@ func (a *API) readChat(document *jsontape.Document, r *inference.Request) (*chat
 	user := f.String("user")
 	chat.AddGenerationPrompt = f.Bool("add_generation_prompt")
 	chat.ContinueFinalMessage = f.Bool("continue_final_message")
+	if f.Node("chat_template_args").Exists() && f.Node("chat_template_kwargs").Exists() {
+		f.Fail("chat_template_args", "duplicate field `chat_template_args`")
+	}
 	readReasoningEffort(f, chat)
 	checkGuidedTypes(f)
 	checkPassive(f)
@@ -104,6 +107,9 @@ func (a *API) readChat(document *jsontape.Document, r *inference.Request) (*chat
 	}
 	if messages.Len() == 0 {
 		return nil, invalid("messages", "The 'messages' field cannot be empty. At least one message is required.")
+	}
+	if goOn := chat.ContinueFinalMessage; goOn != nil && *goOn && (chat.AddGenerationPrompt == nil || *chat.AddGenerationPrompt) {
+		return nil, invalid("continue_final_message", "Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
 	}
 	if f.Node("stream_options").Exists() && !c.stream {
 		return nil, invalid("stream_options", "The 'stream_options' field is only allowed when 'stream' is set to true.")

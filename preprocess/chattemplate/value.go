@@ -165,6 +165,14 @@ func (v Value) Str() string {
 // Int64 returns the number of an integer value that fits into 64 bits.
 func (v Value) Int64() (int64, bool) { return v.num, v.kind == kindInt && v.ref == nil }
 
+// BigInt returns the number of an integer value that does not fit into 64 bits. It must not be changed.
+func (v Value) BigInt() (*big.Int, bool) {
+	if v.kind != kindInt || v.ref == nil {
+		return nil, false
+	}
+	return v.big(), true
+}
+
 // Float64 returns the number of a float value.
 func (v Value) Float64() (float64, bool) { return v.float(), v.kind == kindFloat }
 

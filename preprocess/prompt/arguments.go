@@ -66,12 +66,11 @@ func (a *arguments) switchThinking(on bool) {
 	a.set(thinkingModeKey, chattemplate.String(mode))
 }
 
-// setArguments adds the request's template arguments, which override everything, after its wishes about thinking are made to
-// agree.
+// setArguments adds the request's template arguments, after its wishes about thinking are made to agree.
 func (f *Formatter) setArguments(variables *chattemplate.Dict, request Request) error {
 	a := arguments{}
 	if len(request.Arguments) > 0 {
-		given, err := chattemplate.ParseJSON(request.Arguments)
+		given, err := parseJSON(request.Arguments)
 		if err == nil && given.Kind() != chattemplate.KindDict && given.Kind() != chattemplate.KindNone {
 			err = errArgumentsKind
 		}

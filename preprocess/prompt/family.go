@@ -82,10 +82,10 @@ func (a *arguments) spelledOut() (on, known bool) {
 }
 
 func truthOf(word string) (on, known bool) {
-	switch strings.ToLower(word) {
-	case "true", "1", "yes", "on", "enabled":
+	switch strings.ToLower(strings.TrimSpace(word)) {
+	case "true", "1", "yes", "on":
 		return true, true
-	case "false", "0", "no", "off", "disabled":
+	case "false", "0", "no", "off":
 		return false, true
 	}
 	return false, false

@@ -18,7 +18,8 @@ import (
 type Request struct {
 	Messages []byte
 	Tools    []byte
-	// Arguments are the template arguments of the request; they override every other variable.
+	// Arguments are the template arguments of the request: further variables. They cannot take the place of messages, tools,
+	// special tokens and add_generation_prompt.
 	Arguments       []byte
 	ReasoningEffort string
 	// Thinking is "", "enabled", "disabled" or "adaptive".
@@ -223,7 +224,7 @@ func namedTemplates(raw json.RawMessage) (map[string]string, error) {
 
 // TemplateFor returns the name of the template that a request is rendered with: "tool_use" where it has tools, else "default".
 func (f *Formatter) TemplateFor(request Request) string {
-	tools, err := chattemplate.ParseJSON(request.Tools)
+	tools, err := parseJSON(request.Tools)
 	if err != nil {
 		tools = chattemplate.None
 	}
@@ -239,13 +240,13 @@ func templateName(tools chattemplate.Value) string {
 
 // Render returns the prompt.
 func (f *Formatter) Render(request Request) (string, error) {
-	messages, err := chattemplate.ParseJSON(request.Messages)
+	messages, err := parseJSON(request.Messages)
 	if err != nil {
 		return "", &Refusal{Param: "messages", Message: "messages: " + err.Error(), Cause: err}
 	}
 	tools := chattemplate.None
 	if len(request.Tools) > 0 {
-		if tools, err = chattemplate.ParseJSON(request.Tools); err != nil {
+		if tools, err = parseJSON(request.Tools); err != nil {
 			return "", &Refusal{Param: "tools", Message: "tools: " + err.Error(), Cause: err}
 		}
 	}
@@ -278,13 +279,13 @@ func (f *Formatter) render(chosen *form, messages, tools chattemplate.Value, req
 		}
 	}
 	variables := chattemplate.NewDict(12)
+	if err := f.setArguments(variables, request); err != nil {
+		return "", err
+	}
 	variables.Set("messages", messages)
 	variables.Set("tools", tools)
 	f.setTokens(variables)
 	variables.Set("add_generation_prompt", chattemplate.Bool(!request.NoGenerationPrompt && !request.ContinueFinalMessage))
-	if err := f.setArguments(variables, request); err != nil {
-		return "", err
-	}
 	text, err := chosen.template.Render(variables.Value())
 	if err != nil {
 		return "", refusal(err)

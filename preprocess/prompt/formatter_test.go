@@ -44,7 +44,12 @@ func TestMessagesTakeTheTemplatesForm(t *testing.T) {
 	}
 	image := `[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"http://x"}},{"type":"text","text":"b"},{"type":"image_url","image_url":{"url":"http://y"}}]}]`
 	for name, c := range map[string]struct{ template, messages, want string }{
-		"key order":                   {dump, `[{"content":"x","role":"user","name":"n"}]`, `{"content": "x", "role": "user", "name": "n"}` + "\n"},
+		"members in the API's order":  {dump, `[{"content":"x","name":"n","foo":1,"role":"user"}]`, `{"role": "user", "content": "x", "name": "n"}` + "\n"},
+		"a tool's answer":             {dump, `[{"role":"tool","name":"f","tool_call_id":"1","content":"r"}]`, `{"role": "tool", "content": "r", "tool_call_id": "1"}` + "\n"},
+		"a call's members":            {dump, `[{"role":"assistant","tool_calls":[{"index":0,"function":{"arguments":"{\"b\":1,\"a\":2}","name":"f"},"id":"1"}]}]`, `{"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": {"b": 1, "a": 2}}}]}` + "\n"},
+		"a part's members":            {dump, `[{"role":"assistant","content":[{"text":"q","cache_control":{},"type":"text"},{"type":"refusal","refusal":"z"}]}]`, `{"role": "assistant", "content": [{"type": "text", "text": "q"}, {"type": "refusal", "refusal": "z"}]}` + "\n"},
+		"members after reasoning":     {dump, `[{"role":"assistant","content":"c","reasoning_content":"r","refusal":"x","name":"n","tool_calls":[]}]`, `{"role": "assistant", "content": "<think>r</think>c", "tool_calls": [], "refusal": "x", "name": "n"}` + "\n"},
+		"long integers":               {dump, `[{"role":"assistant","tool_calls":[{"id":"1","function":{"name":"f","arguments":"{\"a\":18446744073709551615,\"b\":18446744073709551616,\"c\":-9223372036854775808,\"d\":-9223372036854775809}"}}]}]`, `{"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": {"a": 18446744073709551615, "b": 1.8446744073709552e+19, "c": -9223372036854775808, "d": -9.223372036854776e+18}}}]}` + "\n"},
 		"nulls are absent":            {dump, `[{"role":"assistant","content":null,"name":null}]`, `{"role": "assistant"}` + "\n"},
 		"text parts":                  {dump, `[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]`, `{"role": "user", "content": "a\nb"}` + "\n"},
 		"no parts":                    {dump, `[{"role":"user","content":[]}]`, `{"role": "user", "content": []}` + "\n"},
@@ -94,9 +99,9 @@ func TestCallsWithoutContent(t *testing.T) {
 
 func TestToolsGetWhatTemplatesReadUnasked(t *testing.T) {
 	for tools, want := range map[string]string{
-		`[{"type":"function","function":{"name":"f"}}]`:                                                        `[{"type": "function", "function": {"name": "f", "description": ""}}]`,
-		`[{"type":"function","function":{"description":null,"name":"f","parameters":{}}}]`:                     `[{"type": "function", "function": {"description": "", "name": "f", "parameters": {"type": "object", "properties": {}}}}]`,
-		`[{"type":"function","function":{"name":"f","description":"d","parameters":{"properties":{"a":{}}}}}]`: `[{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"properties": {"a": {}}, "type": "object"}}}]`,
+		`[{"type":"function","function":{"name":"f"}}]`:                                                          `[{"type": "function", "function": {"name": "f", "description": ""}}]`,
+		`[{"function":{"description":null,"zz":1,"strict":false,"parameters":{},"name":"f"},"type":"function"}]`: `[{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}, "strict": false, "description": ""}}]`,
+		`[{"type":"function","function":{"name":"f","description":"d","parameters":{"properties":{"a":{}}}}}]`:   `[{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"properties": {"a": {}}, "type": "object"}}}]`,
 	} {
 		got, err := render(t, dump, Options{}, Request{Messages: []byte(`[]`), Tools: []byte(tools)})
 		if err != nil || got != want {
@@ -148,7 +153,11 @@ func TestThinking(t *testing.T) {
 		{arguments: `{"thinking_mode":"Disabled"}`, want: `False|False|disabled|`},
 		{arguments: `{"thinking_mode":"chat"}`, want: `||chat|`},
 		{arguments: `{"thinking_mode":"adaptive"}`, effort: "high", want: `||adaptive|high`},
-		{arguments: `{"thinking":"yes"}`, want: `True|True||`},
+		{arguments: `{"thinking":" YES "}`, want: `True|True||`},
+		{arguments: `{"thinking":"enabled"}`, want: `False|False||`},
+		{arguments: `{"thinking_mode":true}`, want: `True|True|True|`},
+		{arguments: `{"thinking":null}`, want: `None|||`},
+		{arguments: `{"reasoning_effort":5}`, want: `|||5`},
 		{arguments: `{"enable_thinking":0}`, want: `False|False||`},
 		{effort: "none", want: `False|False|disabled|none`},
 		{effort: "low", want: `True|True|enabled|low`},
@@ -176,11 +185,11 @@ func TestThinking(t *testing.T) {
 	}
 }
 
-func TestArgumentsOverrideEverything(t *testing.T) {
-	got, err := render(t, `{{ bos_token }}{{ messages[0].content }}{{ add_generation_prompt }}{{ documents[0].title }}`, Options{}, Request{
+func TestArgumentsAreFurtherVariables(t *testing.T) {
+	got, err := render(t, `{{ bos_token }}{{ eos_token }}{{ messages[0].content }}{{ add_generation_prompt }}{{ tools }}{{ documents[0].title }}{{ own }}`, Options{}, Request{
 		Messages:  []byte(`[{"role":"user","content":"x"}]`),
-		Arguments: []byte(`{"bos_token":"B","messages":[{"content":"y"}],"add_generation_prompt":false,"documents":[{"title":"T"}]}`)})
-	if err != nil || got != "ByFalseT" {
+		Arguments: []byte(`{"bos_token":"B","eos_token":"E","tools":[1],"messages":[{"content":"y"}],"add_generation_prompt":false,"documents":[{"title":"T"}],"own":[1e-7,18446744073709551616]}`)})
+	if err != nil || got != "<s>NonexTrueNoneT[1e-7, 1.8446744073709552e19]" {
 		t.Errorf("got %q, %v", got, err)
 	}
 	for _, arguments := range []string{`[1]`, `"x"`, `{`} {

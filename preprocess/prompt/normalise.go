@@ -13,7 +13,7 @@ func (f *Formatter) normalise(chosen *form, messages chattemplate.Value) (chatte
 		if err := checkMessage(message); err != nil {
 			return messages, err
 		}
-		list = append(list, tidy(message))
+		list = append(list, knownMembers(message))
 	}
 	if chosen.oneSystem {
 		list = mergeSystem(list)
@@ -41,32 +41,6 @@ func checkMessage(message chattemplate.Value) error {
 		return &Refusal{Param: "messages", Message: "messages: tools of a single message are not supported by this model's chat template; give them with the request"}
 	}
 	return nil
-}
-
-// tidy leaves out members that are null, as templates ask whether a member is there and print "None" for one that is, and
-// gives reasoning the one name that templates know.
-func tidy(message chattemplate.Value) chattemplate.Value {
-	entries := message.Entries()
-	clean := true
-	for i := range entries {
-		clean = clean && entries[i].Value.Kind() != chattemplate.KindNone && entries[i].Key.Str() != "reasoning"
-	}
-	if clean {
-		return message
-	}
-	_, hasReasoning := message.Get("reasoning_content")
-	assistant := role(message) == "assistant"
-	out := chattemplate.NewDict(len(entries))
-	for _, entry := range entries {
-		key := entry.Key.Str()
-		if key == "reasoning" && assistant && !hasReasoning {
-			key = "reasoning_content"
-		}
-		if entry.Value.Kind() != chattemplate.KindNone {
-			out.Set(key, entry.Value)
-		}
-	}
-	return out.Value()
 }
 
 // withEmptyContent gives past tool calls without content an empty one, and tells whether there were any. Clients send null
@@ -158,7 +132,7 @@ func checkArguments(message chattemplate.Value) error {
 		if arguments.Str() == "" {
 			continue
 		}
-		if _, err := chattemplate.ParseJSONString(arguments.Str()); err != nil {
+		if _, err := parseJSONText(arguments.Str()); err != nil {
 			return &Refusal{Param: "messages", Message: "messages: the arguments of a tool call are not valid JSON: " + err.Error(), Cause: err}
 		}
 	}
@@ -187,7 +161,7 @@ func parseArguments(function chattemplate.Value, onlyObjects bool) chattemplate.
 	if !ok || arguments.Kind() != chattemplate.KindString {
 		return function
 	}
-	parsed, err := chattemplate.ParseJSONString(arguments.Str())
+	parsed, err := parseJSONText(arguments.Str())
 	switch {
 	case onlyObjects && (err != nil || parsed.Kind() != chattemplate.KindDict):
 		parsed = chattemplate.NewDict(0).Value()
@@ -200,30 +174,6 @@ func parseArguments(function chattemplate.Value, onlyObjects bool) chattemplate.
 func role(message chattemplate.Value) string {
 	value, _ := message.Get("role")
 	return value.Str()
-}
-
-// with returns a dict in which a key has another value; it is added at the end if it is not there.
-func with(dict chattemplate.Value, key string, value chattemplate.Value) chattemplate.Value {
-	if dict.Kind() != chattemplate.KindDict {
-		return dict
-	}
-	out := chattemplate.NewDict(dict.Len() + 1)
-	for _, entry := range dict.Entries() {
-		out.Set(entry.Key.Str(), entry.Value)
-	}
-	out.Set(key, value)
-	return out.Value()
-}
-
-// without returns a dict that lacks a key.
-func without(dict chattemplate.Value, key string) chattemplate.Value {
-	out := chattemplate.NewDict(dict.Len())
-	for _, entry := range dict.Entries() {
-		if entry.Key.Str() != key {
-			out.Set(entry.Key.Str(), entry.Value)
-		}
-	}
-	return out.Value()
 }
 
 // mergeSystem makes one system turn of the leading ones and user turns of later ones, for templates that refuse them. A later
@@ -274,10 +224,10 @@ func mergeContents(first, second chattemplate.Value) chattemplate.Value {
 		if a.Str() == "" || b.Str() == "" {
 			separator = ""
 		}
-		return with(first, "content", chattemplate.String(a.Str()+separator+b.Str()))
+		return with(without(first, "content"), "content", chattemplate.String(a.Str()+separator+b.Str()))
 	}
 	parts := append(append([]chattemplate.Value(nil), asParts(a)...), asParts(b)...)
-	return with(first, "content", chattemplate.List(parts))
+	return with(without(first, "content"), "content", chattemplate.List(parts))
 }
 
 func asParts(content chattemplate.Value) []chattemplate.Value {

@@ -9,6 +9,7 @@ func normaliseTools(tools chattemplate.Value) chattemplate.Value {
 	}
 	list := make([]chattemplate.Value, 0, tools.Len())
 	for _, tool := range tools.Items() {
+		tool = knownTool(tool)
 		if function, ok := tool.Get("function"); ok {
 			tool = with(tool, "function", normaliseFunction(function))
 		}
