@@ -138,44 +138,54 @@ func checkFollowed(t *testing.T, who string, prompts []kvPrompt, outcomes []kvOu
 // The same requests through their KV router and ours, before fresh real workers each: the same placements, up to the names of the
 // workers and to ties, which both break by chance; and the same cached tokens, as the workers themselves count them.
 func TestPlacementsByCacheAgree(t *testing.T) {
+	for _, fleet := range []struct {
+		name           string
+		workers, ranks int
+	}{{"three workers", 3, 1}, {"two workers of two ranks", 2, 2}} {
+		for _, r := range releases(t) {
+			t.Run(r.name+"/"+fleet.name, func(t *testing.T) { comparePlacements(t, r, fleet.workers, fleet.ranks) })
+		}
+	}
+}
+
+func comparePlacements(t *testing.T, r release, workers, ranks int) {
 	prompts := conversation(40)
-	for _, r := range releases(t) {
-		t.Run(r.name, func(t *testing.T) {
-			model := modelDirectory(t)
-			run := func(t *testing.T, starter func(store) *frontend) []kvOutcome {
-				s := fileStore(t)
-				startMocker(t, r, s, model, "--num-workers", "3", "--speedup-ratio", "100", "--block-size", strconv.Itoa(kvBlock))
-				f := starter(s)
-				name := f.serve(t)
-				eventually(t, "all workers are known", func() bool {
-					_, text, _ := get(f.url + "/health")
-					return strings.Count(text, `"generate"`) >= 3
-				})
-				f.awaitQuiet(t)
-				return f.converse(t, name, prompts)
-			}
-			var theirs, ours []kvOutcome
-			t.Run("theirs", func(t *testing.T) {
-				theirs = run(t, func(s store) *frontend { return startTheirs(t, r, s, "--router-mode", "kv") })
-			})
-			t.Run("ours", func(t *testing.T) {
-				ours = run(t, func(s store) *frontend { return startOurs(t, s, "--router-mode", "kv") })
-			})
-			if len(theirs) != len(prompts) || len(ours) != len(prompts) {
-				t.Fatal("not all requests were answered")
-			}
-			checkFollowed(t, "theirs", prompts, theirs)
-			checkFollowed(t, "ours", prompts, ours)
-			hits := 0
-			for i := range prompts {
-				if theirs[i].cached != ours[i].cached {
-					t.Errorf("request %d of %d tokens: %q tokens cached by their choice, %q by ours", i, len(prompts[i].tokens), theirs[i].cached, ours[i].cached)
-				}
-				if ours[i].cached != "" && ours[i].cached != "0" {
-					hits++
-				}
-			}
-			t.Logf("%d requests, %d found something in a cache", len(prompts), hits)
+	model := modelDirectory(t)
+	run := func(t *testing.T, starter func(store) *frontend) []kvOutcome {
+		s := fileStore(t)
+		startMocker(t, r, s, model, "--speedup-ratio", "100", "--block-size", strconv.Itoa(kvBlock),
+			"--num-workers", strconv.Itoa(workers), "--data-parallel-size", strconv.Itoa(ranks))
+		f := starter(s)
+		name := f.serve(t)
+		eventually(t, "all workers are known", func() bool {
+			_, text, _ := get(f.url + "/health")
+			return strings.Count(text, `"generate"`) >= workers
 		})
+		f.awaitQuiet(t)
+		return f.converse(t, name, prompts)
+	}
+	var theirs, ours []kvOutcome
+	t.Run("theirs", func(t *testing.T) {
+		theirs = run(t, func(s store) *frontend { return startTheirs(t, r, s, "--router-mode", "kv") })
+	})
+	t.Run("ours", func(t *testing.T) {
+		ours = run(t, func(s store) *frontend { return startOurs(t, s, "--router-mode", "kv") })
+	})
+	if len(theirs) != len(prompts) || len(ours) != len(prompts) {
+		t.Fatal("not all requests were answered")
+	}
+	checkFollowed(t, "theirs", prompts, theirs)
+	checkFollowed(t, "ours", prompts, ours)
+	hits := 0
+	for i := range prompts {
+		if theirs[i].cached != ours[i].cached {
+			t.Errorf("request %d of %d tokens: %q tokens cached by their choice, %q by ours", i, len(prompts[i].tokens), theirs[i].cached, ours[i].cached)
+		}
+		if ours[i].cached != "" && ours[i].cached != "0" {
+			hits++
+		}
+	}
+	if hits == 0 {
+		t.Error("no request found anything in a cache")
 	}
 }
