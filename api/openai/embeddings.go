@@ -70,10 +70,31 @@ func checkEmbeddingInput(f *body.Fields) {
 	switch node.Kind() {
 	case jsontape.Invalid:
 		f.Missing("input")
-	case jsontape.String, jsontape.Array:
+	case jsontape.String:
+	case jsontape.Array:
+		if !sameKind(node) {
+			f.Fail("input", "data did not match any variant of untagged enum EmbeddingInput")
+		}
 	default:
 		f.Fail("input", "data did not match any variant of untagged enum EmbeddingInput")
 	}
+}
+
+// sameKind tells whether the list holds only strings, only token ids, or only lists of token ids.
+func sameKind(list jsontape.Node) bool {
+	if _, bad := body.TokenIDs(list); !bad.Exists() {
+		return true
+	}
+	kinds := make(map[jsontape.Kind]bool)
+	for _, element := range list.Elements {
+		kinds[element.Kind()] = true
+		if element.Kind() == jsontape.Array {
+			if _, bad := body.TokenIDs(element); bad.Exists() {
+				return false
+			}
+		}
+	}
+	return len(kinds) == 1 && (kinds[jsontape.String] || kinds[jsontape.Array])
 }
 
 // embed returns the worker's one answer.

@@ -3,8 +3,10 @@
 package sse
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -71,29 +73,43 @@ func (w *Writer) Event(name string, data []byte) {
 		b = append(b, name...)
 		b = append(b, '\n')
 	}
-	b = append(b, "data: "...)
-	b = append(b, data...)
-	w.SetBuffer(append(b, "\n\n"...))
+	w.SetBuffer(append(appendLines(b, "data: ", data), '\n'))
 }
 
 // Annotation adds an event without data: a name and comment lines.
 func (w *Writer) Annotation(name string, comments ...string) {
 	b := append(w.buffer, "event: "...)
-	b = append(b, name...)
+	b = append(b, strings.NewReplacer("\n", " ", "\r", " ").Replace(name)...)
 	b = append(b, '\n')
 	for _, comment := range comments {
-		b = append(b, ": "...)
-		b = append(b, comment...)
-		b = append(b, '\n')
+		b = appendLines(b, ": ", []byte(comment))
 	}
 	w.SetBuffer(append(b, '\n'))
 }
 
+// appendLines adds text with the field before each of its lines: a line break in it, which a worker may have sent, would
+// otherwise end the event.
+func appendLines(b []byte, field string, text []byte) []byte {
+	for {
+		end := bytes.IndexAny(text, "\r\n")
+		if end < 0 {
+			b = append(b, field...)
+			b = append(b, text...)
+			return append(b, '\n')
+		}
+		b = append(b, field...)
+		b = append(b, text[:end]...)
+		b = append(b, '\n')
+		if text[end] == '\r' && end+1 < len(text) && text[end+1] == '\n' {
+			end++
+		}
+		text = text[end+1:]
+	}
+}
+
 // Comment adds a comment alone, which every reader of streams passes over.
 func (w *Writer) Comment(text string) {
-	b := append(w.buffer, ": "...)
-	b = append(b, text...)
-	w.SetBuffer(append(b, "\n\n"...))
+	w.SetBuffer(append(appendLines(w.buffer, ": ", []byte(text)), '\n'))
 }
 
 // KeepAlive sends an empty comment at once.
