@@ -255,29 +255,31 @@ func (f *Formatter) Render(request Request) (string, error) {
 	if chosen == nil {
 		return "", &Refusal{Param: "messages", Message: fmt.Sprintf("the model has no chat template called %q, which this request needs", name)}
 	}
+	cut := func(text string) (string, error) { return text, nil }
+	if request.ContinueFinalMessage {
+		if messages, cut, err = Continuation(messages); err != nil {
+			return "", err
+		}
+	}
 	normalised, err := f.normalise(chosen, messages)
 	if err != nil {
 		return "", err
 	}
 	text, err := f.render(chosen, normalised, normaliseTools(tools), request)
-	if err == nil {
-		return text, nil
+	if err != nil {
+		completed, incomplete := withEmptyContent(normalised)
+		if !incomplete {
+			return "", err
+		}
+		if text, err = f.render(chosen, completed, normaliseTools(tools), request); err != nil {
+			return "", err
+		}
 	}
-	if completed, incomplete := withEmptyContent(normalised); incomplete {
-		return f.render(chosen, completed, normaliseTools(tools), request)
-	}
-	return "", err
+	return cut(text)
 }
 
 // render renders normalised messages.
 func (f *Formatter) render(chosen *form, messages, tools chattemplate.Value, request Request) (string, error) {
-	cut := func(text string) (string, error) { return text, nil }
-	if request.ContinueFinalMessage {
-		var err error
-		if messages, cut, err = Continuation(messages); err != nil {
-			return "", err
-		}
-	}
 	variables := chattemplate.NewDict(12)
 	if err := f.setArguments(variables, request); err != nil {
 		return "", err
@@ -290,7 +292,7 @@ func (f *Formatter) render(chosen *form, messages, tools chattemplate.Value, req
 	if err != nil {
 		return "", refusal(err)
 	}
-	return cut(text)
+	return text, nil
 }
 
 // refusal turns an error of the render into what the client may read.
