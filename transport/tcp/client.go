@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -225,6 +226,11 @@ func (c *Client) frame(path, id, subject string, codec inference.Codec, request 
 	}
 	control := wire.AppendControl(nil, &wire.Control{ID: id, Codec: codec, Metadata: request.Metadata,
 		CallHome: wire.CallHome{Address: c.address, Subject: subject, Context: id, StreamType: wire.ResponseStream}})
+	if len(control) > wire.MaxControl {
+		// A worker would drop the request without a word, and look as if it were dead.
+		text := fmt.Sprintf("the request's metadata make a control message of %d bytes, the limit is %d", len(control), wire.MaxControl)
+		return nil, &inference.Error{Kind: inference.InvalidArgument, Message: text, Public: text}
+	}
 	payload := wire.AppendPrefix(make([]byte, 0, 1024+len(control)+5*len(request.TokenIDs)), len(control), 0)
 	payload = append(payload, control...)
 	start := len(payload)

@@ -253,6 +253,11 @@ func TestLimits(t *testing.T) {
 	if _, err := generous.Send(t.Context(), inference.Target{Address: server.Address()}, request(1)); inference.KindOf(err) != inference.CannotConnect {
 		t.Errorf("an address without a path: %v", err)
 	}
+	talkative := request(1)
+	talkative.Metadata = map[string]string{"a": strings.Repeat("\xff", wire.MaxControl/3)} // each becomes three bytes
+	if _, err := generous.Send(t.Context(), target(server, "p", inference.MessagePack), talkative); inference.KindOf(err) != inference.InvalidArgument {
+		t.Errorf("control JSON that a worker would drop: %v", err)
+	}
 	long := target(server, strings.Repeat("p", 1<<16), inference.MessagePack)
 	if _, err := generous.Send(t.Context(), long, request(1)); inference.KindOf(err) != inference.InvalidArgument {
 		t.Errorf("a path that no frame can hold: %v", err)
