@@ -197,6 +197,8 @@ func (m Mapper) fromTyped(e *inference.Error, afterFirst bool) *Problem {
 		return cancelled()
 	case inference.NotImplemented:
 		return Unsupported("", "Not implemented by the worker")
+	case inference.Unroutable:
+		return internal("Failed to generate completions", "runtime.unclassified", nil)
 	}
 	var details []byte
 	if !afterFirst {

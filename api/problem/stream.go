@@ -42,6 +42,8 @@ func (m Mapper) InStream(err error) StreamError {
 		return StreamError{"Request cancelled", "request_cancelled", p.Status}
 	case p.Status == http.StatusServiceUnavailable:
 		return StreamError{"Service temporarily unavailable", "service_unavailable", p.Status}
+	case p.Status == http.StatusTooManyRequests:
+		return StreamError{"Rate limit exceeded", "rate_limit_error", p.Status}
 	case p.Status == http.StatusGatewayTimeout:
 		return StreamError{"Request deadline exceeded", "timeout_error", p.Status}
 	case p.Status >= 400 && p.Status < 500:
