@@ -19,6 +19,7 @@ import (
 	"signalbox/discovery/mem"
 	"signalbox/inference"
 	"signalbox/kvindex"
+	"signalbox/transport/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -148,6 +149,9 @@ func (f *fleet) join(worker *mem.Backend, dpRank uint32, publisherID uint64, rec
 	if recoverable {
 		r.source.Metadata.RecoveryTarget = &discovery.Instance{Namespace: "dynamo", Component: "backend", Endpoint: "worker_kv_query_source_" + discovery.FormatID(publisherID),
 			InstanceID: r.rank.WorkerID, Transport: discovery.Transport{TCP: fmt.Sprintf("host:1/%d", publisherID)}, Codec: "msgpack"}
+		if publisherID%2 == 0 { // a worker that does not name a codec wants JSON
+			r.source.Metadata.RecoveryTarget.Codec = ""
+		}
 	}
 	if len(hashes) > 0 {
 		r.store(kvindex.Device, 0, hashes...)
@@ -166,6 +170,11 @@ func must(err error) {
 	if err != nil {
 		panic(err)
 	}
+}
+
+func must2[T any](value T, err error) T {
+	must(err)
+	return value
 }
 
 // Receive implements Plane.
@@ -375,6 +384,12 @@ func (f *fleet) SendValue(ctx context.Context, target inference.Target, _ string
 	if _, err := fmt.Sscanf(target.Address, "host:1/%d", &publisherID); err != nil {
 		return nil, err
 	}
+	if target.Codec == inference.JSON {
+		var err error
+		if body, err = wire.AppendMessagePack(nil, body); err != nil {
+			return nil, err
+		}
+	}
 	var since *uint64
 	if _, err := eachMember(body, func(key, value []byte) ([]byte, error) {
 		if string(key) == "start_event_id" && !msgp.IsNil(value) {
@@ -395,7 +410,11 @@ func (f *fleet) SendValue(ctx context.Context, target inference.Target, _ string
 			return nil, err
 		}
 	}
-	return &oneAnswer{body: r.answer(since)}, nil
+	answer := r.answer(since)
+	if target.Codec == inference.JSON {
+		return &oneAnswer{body: must2(wire.AppendJSON(nil, answer))}, nil
+	}
+	return &oneAnswer{body: answer}, nil
 }
 
 // oneAnswer is a stream of one item.

@@ -65,7 +65,7 @@ func receive(ctx context.Context, address, topic string, events Events) (connect
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
-	reader := &frameReader{source: bufio.NewReaderSize(conn, 64<<10), limit: maxMessage}
+	reader := &frameReader{source: bufio.NewReaderSize(conn, 16<<10), limit: maxMessage}
 	if err := handshake(conn, reader, "SUB"); err != nil {
 		return false, err
 	}
