@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -331,4 +332,67 @@ func (f *fixture) addCard(change func(*card.Card)) uint64 {
 		}
 	}
 	return backend.InstanceID()
+}
+
+// Modes that know no caches say nothing about them, and no ranks.
+func TestOtherModesDiscloseLess(t *testing.T) {
+	k := startKV(t, func(r *Routing) { r.Mode = "least-loaded" })
+	k.kvEngine(nil)
+	k.waitReady(1)
+	answer := k.ask(prefix("ann"))
+	if answer.NVExt.Timing.HitRate != nil || answer.NVExt.Timing.Depth != nil || answer.NVExt.WorkerID.DecodeRank != nil || answer.NVExt.WorkerID.Decode == 0 {
+		t.Errorf("disclosed %+v", answer.NVExt)
+	}
+	if started := k.metric("dynamo_component_router_requests_started_total"); started != 0 {
+		t.Errorf("%v requests are counted by a router that does not count", started)
+	}
+}
+
+// What clients see of pins that cannot be honoured, as the real frontend answers.
+func TestPinsOnTheWire(t *testing.T) {
+	k := startKV(t, nil)
+	one, two := k.kvEngine(nil), k.kvEngine(nil)
+	k.waitReady(2)
+	for _, c := range []struct {
+		nvext  string
+		status int
+		text   string
+	}{
+		{fmt.Sprintf(`"backend_instance_id":%d`, one), 200, fmt.Sprintf(`"decode_worker_id":%d`, one)},
+		{fmt.Sprintf(`"decode_worker_id":%d,"dp_rank":0`, two), 200, fmt.Sprintf(`"decode_worker_id":%d`, two)},
+		{`"backend_instance_id":77`, 400, "Invalid request"},
+		{fmt.Sprintf(`"backend_instance_id":%d,"dp_rank":7`, one), 500, "Failed to generate completions"},
+		{`"dp_rank":7`, 200, ""},
+		{`"routing_constraints":{"required_taints":["moon"]}`, 500, "Failed to generate completions"},
+	} {
+		status, text := k.post("/v1/completions", fmt.Sprintf(`{"model":"m","prompt":"hello","max_tokens":2,"nvext":{"extra_fields":["worker_id"],%s}}`, c.nvext))
+		if status != c.status || !strings.Contains(text, c.text) {
+			t.Errorf("%s: status %d, want %d: %s", c.nvext, status, c.status, text)
+		}
+	}
+}
+
+// The newest decisions can be asked for, one request's or all, and a question is answered without sending anything.
+func TestDecisionsCanBeAskedFor(t *testing.T) {
+	k := startKV(t, nil)
+	k.kvEngine(nil)
+	k.waitReady(1)
+	status, text := k.post("/v1/completions", `{"model":"m","prompt":"where to?","max_tokens":2,"nvext":{"annotations":["query_instance_id:"]}}`)
+	var answer struct{ ID string }
+	if err := json.Unmarshal([]byte(text), &answer); err != nil || status != 200 {
+		t.Fatalf("status %d, %v: %s", status, err, text)
+	}
+	_, id, _ := strings.Cut(answer.ID, "-")
+	for path, want := range map[string]int{"": 200, "/" + id: 200, "/none": 404} {
+		response, err := http.Get("http://" + k.frontend.Address() + "/signalbox/decisions" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list struct{ Decisions []observe.DecisionRecord }
+		err = json.NewDecoder(response.Body).Decode(&list)
+		response.Body.Close()
+		if err != nil || response.StatusCode != want || want == 200 && (len(list.Decisions) != 1 || list.Decisions[0].RequestID != id || list.Decisions[0].Decision.Mode != "kv") {
+			t.Errorf("%q: status %d, %v: %+v", path, response.StatusCode, err, list)
+		}
+	}
 }

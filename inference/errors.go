@@ -31,6 +31,8 @@ const (
 	NotImplemented     Kind = "NotImplemented"
 	ProtocolViolation  Kind = "Protocol"
 	ContextLengthLimit Kind = "ContextLength"
+	// Unroutable is a failure of the router itself, most often that no worker meets what the request demands. It is never on a wire.
+	Unroutable Kind = "Unroutable"
 )
 
 // Error is a failure with a kind. Message says what, in words for an operator; Public is what the client may read when the

@@ -16,6 +16,7 @@ const maxUnstartedRetries = 8
 type attempt struct {
 	placement *router.Placement
 	stream    inference.Stream
+	sent      time.Time // when it began to be sent; zero when nothing was
 }
 
 // end releases what the attempt holds. Only the first call's outcome counts.
@@ -104,5 +105,5 @@ func (p *Pipeline) try(ctx context.Context, hop *Hop, request *inference.Request
 	}
 	placement.Dispatched()
 	p.Observer.Stage("dispatch", phase, time.Since(sent).Seconds())
-	return &attempt{placement: placement, stream: stream}, nil
+	return &attempt{placement: placement, stream: stream, sent: sent}, nil
 }

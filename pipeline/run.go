@@ -345,15 +345,16 @@ func (r *Run) Timing() Timing {
 	if !r.firstTokenAt.IsZero() {
 		ttft := r.firstTokenAt.Sub(r.job.Received)
 		t.TTFT = &ttft
-		if t.PrefillTime == nil {
-			var wait time.Duration
-			t.PrefillWait, t.PrefillTime = &wait, &ttft
+		if t.PrefillTime == nil && !r.current.sent.IsZero() {
+			wait, prefill := max(0, r.current.sent.Sub(r.job.Received)), max(0, r.firstTokenAt.Sub(r.current.sent))
+			t.PrefillWait, t.PrefillTime = &wait, &prefill
 		}
 	}
-	rate := r.current.placement.HitRate()
-	t.KVHitRate = &rate
-	depth := r.current.placement.QueueDepth
-	t.RouterQueueDepth = &depth
+	if placement := r.current.placement; placement.InputBlocks > 0 {
+		// Only modes that look at caches and queue know these.
+		rate, depth := placement.HitRate(), placement.QueueDepth
+		t.KVHitRate, t.RouterQueueDepth = &rate, &depth
+	}
 	return t
 }
 

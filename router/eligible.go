@@ -74,7 +74,7 @@ func (s *Snapshot) AppendEligible(list []RankRef, conditions *Conditions) ([]Ran
 func (s *Snapshot) appendPinned(list []RankRef, conditions *Conditions) ([]RankRef, error) {
 	pin := conditions.Pin
 	if conditions.Allowed != nil && !slices.Contains(conditions.Allowed, pin.WorkerID) {
-		return list, inference.Errorf(inference.Unknown, "pinned worker %d is not in allowed worker set", pin.WorkerID)
+		return list, inference.Errorf(inference.Unroutable, "pinned worker %d is not in allowed worker set", pin.WorkerID)
 	}
 	index := s.Find(pin.WorkerID)
 	if index < 0 || s.states[index].Down() || !s.Workers[index].Owns(pin.Rank) || !s.Workers[index].HasAllTaints(conditions.Required) {

@@ -56,7 +56,7 @@ func SelectedBusy(workerID uint64) *inference.Error {
 
 // NoEndpoints (500) means that no worker meets the request's conditions.
 func NoEndpoints() *inference.Error {
-	return inference.Errorf(inference.Unknown, "no endpoints available to route work")
+	return inference.Errorf(inference.Unroutable, "no endpoints available to route work")
 }
 
 // AllEligibleOverloaded (529) means that every worker which meets the request's conditions is overloaded.

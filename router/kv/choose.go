@@ -166,7 +166,7 @@ func (r *Router) pick(attempt *router.Attempt, how terms) (row int, reason strin
 		return 0, "", err
 	}
 	if err := t.Check(row); err != nil {
-		return 0, "", inference.Errorf(inference.Unknown, "%v", err)
+		return 0, "", inference.Errorf(inference.Unroutable, "%v", err)
 	}
 	return row, "", nil
 }
@@ -195,7 +195,7 @@ func (r *Router) book(lease *Lease, request *inference.Request, how terms, p *pr
 	}
 	handle, err := r.tracker.AddProjected(booking, &r.view, now)
 	if err != nil {
-		return inference.Errorf(inference.Unknown, "failed to book scheduler state: %v", err)
+		return inference.Errorf(inference.Unroutable, "failed to book scheduler state: %v", err)
 	}
 	lease.booking = booked{router: r, handle: handle, worker: rank.WorkerID, input: p.tokens, blocks: cost.Blocks(p.tokens, r.options.BlockSize), period: r.period.Load()}
 	if expected := request.Routing.ExpectedOutputTokens; expected != nil {

@@ -17,12 +17,12 @@ func checkPin(snapshot *router.Snapshot, conditions *router.Conditions, pin *rou
 	start, end, known := worker.Ranks()
 	if !pin.HasRank {
 		if !known || end-start != 1 {
-			return inference.Errorf(inference.Unknown, "Pinned worker %d requires an explicit dp_rank because it has multiple or unknown DP ranks", pin.WorkerID)
+			return inference.Errorf(inference.Unroutable, "Pinned worker %d requires an explicit dp_rank because it has multiple or unknown DP ranks", pin.WorkerID)
 		}
 		pin.Rank, pin.HasRank = start, true
 	}
 	refuse := func(format string, args ...any) error {
-		return inference.Errorf(inference.Unknown, "Pinned worker %d dp_rank %d is not eligible: "+format, append([]any{pin.WorkerID, pin.Rank}, args...)...)
+		return inference.Errorf(inference.Unroutable, "Pinned worker %d dp_rank %d is not eligible: "+format, append([]any{pin.WorkerID, pin.Rank}, args...)...)
 	}
 	switch {
 	case conditions.Allowed != nil && !slices.Contains(conditions.Allowed, pin.WorkerID):

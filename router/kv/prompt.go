@@ -47,7 +47,7 @@ func (r *Router) read(into *prompt, request *inference.Request, need needs, step
 	}
 	hasher, err := r.hasher(&request.Routing)
 	if err != nil {
-		return inference.Errorf(inference.Unknown, "hash the prompt: %v", err)
+		return inference.Errorf(inference.Unroutable, "hash the prompt: %v", err)
 	}
 	if need.track && !need.reuse {
 		into.exclusive, need.track = hasher.Blocks(len(tokens)), false
@@ -88,7 +88,7 @@ func (r *Router) trackKeyed(into *prompt, request *inference.Request, tokens []u
 	scope := r.scope(&request.Routing)
 	keyed, err := r.options.TrackingKey.Hasher(r.options.Model, r.options.RoutingGroup, scope)
 	if err != nil {
-		return inference.Errorf(inference.Unknown, "hash the prompt: %v", err)
+		return inference.Errorf(inference.Unroutable, "hash the prompt: %v", err)
 	}
 	into.keyed = appendBlocks(keyed, into.keyed[:0], tokens, objects)
 	for i := 1; i < len(into.keyed); i++ { // in place: local hashes become the chain

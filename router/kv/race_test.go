@@ -46,7 +46,7 @@ func TestManyAtOnce(t *testing.T) {
 				request := &inference.Request{ID: fmt.Sprint(g, "/", i), TokenIDs: words(random.Uint32N(5), 1+random.IntN(60))}
 				placement, err := b.Place(context.Background(), request, router.Attempt{Explain: i%7 == 0})
 				if err != nil {
-					if inference.KindOf(err) != inference.Unknown {
+					if inference.KindOf(err) != inference.Unroutable {
 						t.Error(err)
 					}
 					continue

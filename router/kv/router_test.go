@@ -535,16 +535,16 @@ func TestRefusals(t *testing.T) {
 		kind     inference.Kind
 		text     string
 	}{
-		"nobody":       {kind: inference.Unknown, text: "no endpoints available to route work"},
-		"taint":        {workers: multi, routing: inference.Routing{RequiredTaints: []string{"x"}}, kind: inference.Unknown, text: "no endpoints available to route work"},
+		"nobody":       {kind: inference.Unroutable, text: "no endpoints available to route work"},
+		"taint":        {workers: multi, routing: inference.Routing{RequiredTaints: []string{"x"}}, kind: inference.Unroutable, text: "no endpoints available to route work"},
 		"overloaded":   {workers: multi, overload: []uint64{1, 2}, kind: inference.ResourceExhausted, text: "all eligible workers are overloaded"},
 		"unknown pin":  {workers: multi, routing: inference.Routing{BackendInstanceID: &nine}, kind: inference.InvalidArgument, text: "worker 9"},
-		"no rank":      {workers: multi, routing: inference.Routing{BackendInstanceID: &two}, kind: inference.Unknown, text: "Pinned worker 2 requires an explicit dp_rank because it has multiple or unknown DP ranks"},
-		"bad rank":     {workers: multi, routing: inference.Routing{BackendInstanceID: &two, DPRank: &rank}, kind: inference.Unknown, text: "Pinned worker 2 dp_rank 7 is not eligible: worker 2 dp_rank 7 is outside [0, 2)"},
-		"pin down":     {workers: numbered(2), down: 2, routing: inference.Routing{BackendInstanceID: &two}, kind: inference.Unknown, text: "Pinned worker 2 dp_rank 0 is not eligible: worker 2 is unavailable"},
+		"no rank":      {workers: multi, routing: inference.Routing{BackendInstanceID: &two}, kind: inference.Unroutable, text: "Pinned worker 2 requires an explicit dp_rank because it has multiple or unknown DP ranks"},
+		"bad rank":     {workers: multi, routing: inference.Routing{BackendInstanceID: &two, DPRank: &rank}, kind: inference.Unroutable, text: "Pinned worker 2 dp_rank 7 is not eligible: worker 2 dp_rank 7 is outside [0, 2)"},
+		"pin down":     {workers: numbered(2), down: 2, routing: inference.Routing{BackendInstanceID: &two}, kind: inference.Unroutable, text: "Pinned worker 2 dp_rank 0 is not eligible: worker 2 is unavailable"},
 		"pin busy":     {workers: numbered(2), overload: []uint64{2}, routing: inference.Routing{BackendInstanceID: &two}, kind: inference.ResourceExhausted, text: "pinned worker 2 is overloaded"},
-		"pin outside":  {workers: numbered(2), routing: inference.Routing{BackendInstanceID: &two, AllowedWorkerIDs: []uint64{1}}, kind: inference.Unknown, text: "worker 2 is not in allowed worker set"},
-		"pin taint":    {workers: numbered(2), routing: inference.Routing{BackendInstanceID: &two, RequiredTaints: []string{"x"}}, kind: inference.Unknown, text: "worker 2 does not satisfy routing constraints"},
+		"pin outside":  {workers: numbered(2), routing: inference.Routing{BackendInstanceID: &two, AllowedWorkerIDs: []uint64{1}}, kind: inference.Unroutable, text: "worker 2 is not in allowed worker set"},
+		"pin taint":    {workers: numbered(2), routing: inference.Routing{BackendInstanceID: &two, RequiredTaints: []string{"x"}}, kind: inference.Unroutable, text: "worker 2 does not satisfy routing constraints"},
 		"all tried":    {workers: numbered(2), attempt: router.Attempt{Tried: []uint64{1, 2}}, kind: inference.Unavailable, text: "no untried eligible worker remains after migration"},
 		"all rejected": {workers: numbered(1), attempt: router.Attempt{Tried: []uint64{1}, LastError: overload}, kind: inference.ResourceExhausted, text: "all eligible workers rejected the request as overloaded"},
 	}

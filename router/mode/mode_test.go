@@ -165,8 +165,8 @@ func TestRefusals(t *testing.T) {
 		{"unknown id in turn", mode.RoundRobin, pool(numbered(1)...), inference.Routing{BackendInstanceID: &unknown}, router.Attempt{}, inference.InvalidArgument, "99"},
 		{"rank alone", mode.RoundRobin, pool(numbered(1)...), inference.Routing{DPRank: &rank}, router.Attempt{}, inference.InvalidArgument, "dp_rank 7"},
 		{"rank of another", mode.RoundRobin, pool(numbered(1)...), inference.Routing{BackendInstanceID: &one, DPRank: &rank}, router.Attempt{}, inference.InvalidArgument, "outside [0, 1)"},
-		{"nobody allowed", mode.Random, pool(numbered(2)...), inference.Routing{AllowedWorkerIDs: []uint64{9}}, router.Attempt{}, inference.Unknown, "no endpoints available to route work"},
-		{"taint missing", mode.Random, pool(numbered(2)...), inference.Routing{RequiredTaints: []string{"gpu"}}, router.Attempt{}, inference.Unknown, "no endpoints available"},
+		{"nobody allowed", mode.Random, pool(numbered(2)...), inference.Routing{AllowedWorkerIDs: []uint64{9}}, router.Attempt{}, inference.Unroutable, "no endpoints available to route work"},
+		{"taint missing", mode.Random, pool(numbered(2)...), inference.Routing{RequiredTaints: []string{"gpu"}}, router.Attempt{}, inference.Unroutable, "no endpoints available"},
 		{"all tried", mode.RoundRobin, pool(numbered(2)...), inference.Routing{}, router.Attempt{Tried: []uint64{1, 2}}, inference.Unavailable, "no untried eligible worker remains after migration"},
 		{"all tried, overloaded", mode.RoundRobin, pool(numbered(1)...), inference.Routing{}, router.Attempt{Tried: []uint64{1}, LastError: overload}, inference.ResourceExhausted, "all eligible workers rejected the request as overloaded"},
 	}

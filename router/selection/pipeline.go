@@ -60,7 +60,7 @@ func (p *Pipeline) Select(table *Table) (int, error) {
 		for s, scorer := range p.Scorers {
 			sum += scorer.Score(&p.kept, &rows[i])
 			if math.IsNaN(sum) || math.IsInf(sum, 0) {
-				return 0, inference.Errorf(inference.Unknown, "scorer %d produced a non-finite cost for candidate row %d", s, i)
+				return 0, inference.Errorf(inference.Unroutable, "scorer %d produced a non-finite cost for candidate row %d", s, i)
 			}
 		}
 		costs = append(costs, sum)
@@ -73,7 +73,7 @@ func (p *Pipeline) Select(table *Table) (int, error) {
 		row, _ = cost.Lowest(costs, table.Random)
 	}
 	if err := p.kept.Check(row); err != nil {
-		return 0, inference.Errorf(inference.Unknown, "%v", err)
+		return 0, inference.Errorf(inference.Unroutable, "%v", err)
 	}
 	table.Costs, table.Probabilities = table.Costs[:0], table.Probabilities[:0]
 	for range table.Rows {
