@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 )
@@ -209,18 +208,16 @@ func (s *apiServer) stop() {
 func (s *apiServer) newCluster(t *testing.T) *cluster {
 	t.Helper()
 	namespace := fmt.Sprintf("test-%d", s.namespaces.Add(1))
-	kube, err := kubernetes.NewForConfig(s.admin)
-	if err != nil {
-		t.Fatal(err)
-	}
 	resources, err := dynamic.NewForConfig(s.admin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+	object := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	namespaces := schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	if _, err := resources.Resource(namespaces).Create(t.Context(), untyped(t, object), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	return &cluster{resources: resources, kube: kube, namespace: namespace}
+	return &cluster{resources: resources, namespace: namespace}
 }
 
 // manifests reads the documents of a YAML file.

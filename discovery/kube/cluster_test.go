@@ -22,8 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
-	"k8s.io/client-go/kubernetes"
-	kubernetesfake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"signalbox/discovery"
@@ -60,7 +58,6 @@ func TestMain(m *testing.M) {
 // field managers nor watches that break.
 type cluster struct {
 	resources dynamic.Interface
-	kube      kubernetes.Interface
 	namespace string
 	pods      atomic.Int64
 }
@@ -71,9 +68,9 @@ func newCluster(t *testing.T) *cluster {
 		return shared.newCluster(t)
 	}
 	resources := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-		map[schema.GroupVersionResource]string{metadataResource: metadataKind.Kind + "List"})
+		map[schema.GroupVersionResource]string{metadataResource: metadataKind.Kind + "List", endpointSlices: "EndpointSliceList", pods: "PodList"})
 	resources.PrependReactor("patch", metadataResource.Resource, applyReaction(resources.Tracker()))
-	return &cluster{resources: resources, kube: kubernetesfake.NewClientset(), namespace: "default"}
+	return &cluster{resources: resources, namespace: "default"}
 }
 
 // applyReaction lets the fake create by apply, and gives objects the uid and version that a real server gives.
@@ -109,7 +106,7 @@ func (c *cluster) open(t *testing.T, identity Identity, onBad func(discovery.Bad
 	t.Helper()
 	backend, err := open(t.Context(), Options{
 		Identity: identity, Debounce: 5 * time.Millisecond, OnBadRecord: onBad, Logger: slog.New(slog.DiscardHandler),
-	}, c.resources, c.kube)
+	}, c.resources)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,6 +131,7 @@ func (c *cluster) setReady(t *testing.T, identity Identity, ready bool) {
 	pod := identity.Pod
 	port, portName := int32(8000), "http"
 	slice := &discoveryv1.EndpointSlice{
+		TypeMeta:    metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
 		ObjectMeta:  metav1.ObjectMeta{Name: "slice-" + pod, Labels: discoveryLabels},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: &portName, Port: &port}},
@@ -142,14 +140,24 @@ func (c *cluster) setReady(t *testing.T, identity Identity, ready bool) {
 			TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: pod, UID: types.UID(identity.PodUID)},
 		}},
 	}
-	slices := c.kube.DiscoveryV1().EndpointSlices(c.namespace)
-	_, err := slices.Create(t.Context(), slice, metav1.CreateOptions{})
+	objects := c.resources.Resource(endpointSlices).Namespace(c.namespace)
+	_, err := objects.Create(t.Context(), untyped(t, slice), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		_, err = slices.Update(t.Context(), slice, metav1.UpdateOptions{})
+		_, err = objects.Update(t.Context(), untyped(t, slice), metav1.UpdateOptions{})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// untyped is a typed object as the dynamic client takes it.
+func untyped(t *testing.T, object any) *unstructured.Unstructured {
+	t.Helper()
+	members, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &unstructured.Unstructured{Object: members}
 }
 
 // write puts a resource as a foreign process might; spec may be anything.

@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -79,14 +78,10 @@ func Open(ctx context.Context, options Options) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes discovery: %w", err)
 	}
-	cluster, err := kubernetes.NewForConfig(options.Config)
-	if err != nil {
-		return nil, fmt.Errorf("kubernetes discovery: %w", err)
-	}
-	return open(ctx, options, resources, cluster)
+	return open(ctx, options, resources)
 }
 
-func open(ctx context.Context, options Options, resources dynamic.Interface, cluster kubernetes.Interface) (*Backend, error) {
+func open(ctx context.Context, options Options, resources dynamic.Interface) (*Backend, error) {
 	identity, err := options.Identity.complete()
 	if err != nil {
 		return nil, err
@@ -107,7 +102,7 @@ func open(ctx context.Context, options Options, resources dynamic.Interface, clu
 		}
 	}
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
-	b.reader = newReader(identity, resources, cluster, options.Debounce, options.Logger, b.ownResourceSeen)
+	b.reader = newReader(identity, resources, options.Debounce, options.Logger, b.ownResourceSeen)
 	b.set = feed.NewSet(options.OnBadRecord, options.Logger, b.startBucket)
 	b.writing <- struct{}{}
 	b.done.Go(b.restoreResource)

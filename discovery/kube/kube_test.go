@@ -15,10 +15,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"signalbox/discovery"
@@ -172,23 +172,28 @@ func TestContainerMode(t *testing.T) {
 // setContainers writes a pod with its containers' readiness, and gives the identity the pod's uid.
 func (c *cluster) setContainers(t *testing.T, identity *Identity, ready map[string]bool) {
 	t.Helper()
-	pods := c.kube.CoreV1().Pods(c.namespace)
-	pod, err := pods.Get(t.Context(), identity.Pod, metav1.GetOptions{})
+	objects := c.resources.Resource(pods).Namespace(c.namespace)
+	found, err := objects.Get(t.Context(), identity.Pod, metav1.GetOptions{})
 	if err != nil {
-		pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: identity.Pod, UID: types.UID(identity.PodUID), Labels: discoveryLabels}}
+		pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+			ObjectMeta: metav1.ObjectMeta{Name: identity.Pod, UID: types.UID(identity.PodUID), Labels: discoveryLabels}}
 		for container := range ready {
 			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: container, Image: "none"})
 		}
-		if pod, err = pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		if found, err = objects.Create(t.Context(), untyped(t, pod), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	pod := new(corev1.Pod)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, pod); err != nil {
+		t.Fatal(err)
 	}
 	identity.PodUID = string(pod.UID)
 	pod.Status.ContainerStatuses = nil
 	for container, isReady := range ready {
 		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: container, Image: "none", Ready: isReady})
 	}
-	if _, err := pods.UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+	if _, err := objects.UpdateStatus(t.Context(), untyped(t, pod), metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -296,7 +301,7 @@ func TestPutEndsWithItsContext(t *testing.T) {
 
 func TestOpenRefusesAnIncompleteIdentity(t *testing.T) {
 	c := newCluster(t)
-	_, err := open(t.Context(), Options{Identity: Identity{Pod: "a"}, Logger: slog.New(slog.DiscardHandler)}, c.resources, c.kube)
+	_, err := open(t.Context(), Options{Identity: Identity{Pod: "a"}, Logger: slog.New(slog.DiscardHandler)}, c.resources)
 	if err == nil || !strings.Contains(err.Error(), "POD_UID") {
 		t.Errorf("got %v", err)
 	}
@@ -315,9 +320,6 @@ func TestManifestGivesTheRightsThatAreNeeded(t *testing.T) {
 			account := &cluster{namespace: c.namespace}
 			var err error
 			if account.resources, err = dynamic.NewForConfig(config); err != nil {
-				t.Fatal(err)
-			}
-			if account.kube, err = kubernetes.NewForConfig(config); err != nil {
 				t.Fatal(err)
 			}
 			if mode == PodMode { // in container mode even the start needs rights

@@ -8,16 +8,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -53,20 +50,35 @@ type goodResource struct {
 	content records
 }
 
-func newReader(identity Identity, resources dynamic.Interface, cluster kubernetes.Interface, debounce time.Duration, logger *slog.Logger, ownSeen func(bool)) *reader {
+func newReader(identity Identity, resources dynamic.Interface, debounce time.Duration, logger *slog.Logger, ownSeen func(bool)) *reader {
 	r := &reader{
 		own: identity.ResourceName(), debounce: debounce, logger: logger, ownSeen: ownSeen,
 		changed: make(chan struct{}, 1), added: make(chan struct{}, 1),
 		feeds: make(map[discovery.Bucket]*feed.Feed), good: make(map[string]goodResource),
 	}
-	r.metadata = dynamicinformer.NewFilteredDynamicInformer(resources, metadataResource, identity.Namespace, 0, cache.Indexers{}, nil).Informer()
-	enabled := func(options *metav1.ListOptions) { options.LabelSelector = enabledSelector }
+	tellsReadiness := endpointSlices
 	if identity.Mode == ContainerMode {
-		r.readiness = coreinformers.NewFilteredPodInformer(cluster, identity.Namespace, 0, cache.Indexers{}, enabled)
-	} else {
-		r.readiness = discoveryinformers.NewFilteredEndpointSliceInformer(cluster, identity.Namespace, 0, cache.Indexers{}, enabled)
+		tellsReadiness = pods
 	}
+	r.metadata = newInformer(resources, metadataResource, identity.Namespace, "")
+	r.readiness = newInformer(resources, tellsReadiness, identity.Namespace, enabledSelector)
 	return r
+}
+
+// newInformer mirrors the objects of one kind that the label selector takes. Objects stay without a type: the typed clients and
+// informers of Kubernetes bring every kind that it knows along, ten times the code of all the rest of this program.
+func newInformer(resources dynamic.Interface, kind schema.GroupVersionResource, namespace, selector string) cache.SharedIndexInformer {
+	objects := resources.Resource(kind).Namespace(namespace)
+	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.LabelSelector = selector
+			return objects.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.LabelSelector = selector
+			return objects.Watch(ctx, options)
+		},
+	}, resources), &unstructured.Unstructured{}, 0, cache.Indexers{})
 }
 
 // add takes on a bucket and says whether it is the first.
@@ -223,24 +235,72 @@ func ownerPod(resource *unstructured.Unstructured) types.UID {
 	return ""
 }
 
+// endpointSlice is what counts of a discovery.k8s.io/v1 EndpointSlice.
+type endpointSlice struct {
+	Endpoints []struct {
+		Conditions struct {
+			Ready *bool `json:"ready"`
+		} `json:"conditions"`
+		TargetRef *struct {
+			Name string    `json:"name"`
+			UID  types.UID `json:"uid"`
+		} `json:"targetRef"`
+	} `json:"endpoints"`
+}
+
+// podStatus is what counts of a v1 Pod.
+type podStatus struct {
+	Status struct {
+		ContainerStatuses []struct {
+			Name  string `json:"name"`
+			Ready bool   `json:"ready"`
+		} `json:"containerStatuses"`
+	} `json:"status"`
+}
+
 // readyResources reads readiness from the mirror.
 func (r *reader) readyResources() readiness {
 	ready := make(readiness)
 	for _, item := range r.readiness.GetStore().List() {
-		switch object := item.(type) {
-		case *discoveryv1.EndpointSlice:
-			for _, endpoint := range object.Endpoints {
-				if endpoint.Conditions.Ready != nil && *endpoint.Conditions.Ready && endpoint.TargetRef != nil {
-					ready.add(endpoint.TargetRef.Name, endpoint.TargetRef.UID)
-				}
-			}
-		case *corev1.Pod:
-			for _, container := range object.Status.ContainerStatuses {
-				if container.Ready {
-					ready.add(containerResource(object.Name, container.Name), object.UID)
-				}
-			}
+		object, isObject := item.(*unstructured.Unstructured)
+		if !isObject {
+			continue
+		}
+		var err error
+		if object.GetKind() == "Pod" {
+			err = ready.addPod(object)
+		} else {
+			err = ready.addSlice(object)
+		}
+		if err != nil {
+			r.logger.Error("kubernetes object is not as its kind should be; it tells no readiness", "kind", object.GetKind(), "name", object.GetName(), "error", err)
 		}
 	}
 	return ready
+}
+
+func (r readiness) addSlice(object *unstructured.Unstructured) error {
+	var slice endpointSlice
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &slice); err != nil {
+		return err
+	}
+	for _, endpoint := range slice.Endpoints {
+		if endpoint.Conditions.Ready != nil && *endpoint.Conditions.Ready && endpoint.TargetRef != nil {
+			r.add(endpoint.TargetRef.Name, endpoint.TargetRef.UID)
+		}
+	}
+	return nil
+}
+
+func (r readiness) addPod(object *unstructured.Unstructured) error {
+	var pod podStatus
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &pod); err != nil {
+		return err
+	}
+	for _, container := range pod.Status.ContainerStatuses {
+		if container.Ready {
+			r.add(containerResource(object.GetName(), container.Name), object.GetUID())
+		}
+	}
+	return nil
 }

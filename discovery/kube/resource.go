@@ -16,6 +16,8 @@ import (
 // The custom resource that holds all records of one process.
 var (
 	metadataResource = schema.GroupVersionResource{Group: "nvidia.com", Version: "v1alpha1", Resource: "dynamoworkermetadatas"}
+	endpointSlices   = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
+	pods             = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	metadataKind     = schema.GroupVersionKind{Group: "nvidia.com", Version: "v1alpha1", Kind: "DynamoWorkerMetadata"}
 )
 
