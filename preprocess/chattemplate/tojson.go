@@ -321,3 +321,13 @@ func appendJSONString(b []byte, s string, ascii bool) []byte {
 	b = append(b, s[start:]...)
 	return append(b, '"')
 }
+
+// JSON returns v as Python's json.dumps writes it with ensure_ascii off.
+func (v Value) JSON() (string, error) {
+	m := &machine{template: &Template{}, limits: Limits{}.withDefaults()}
+	m.steps, m.allocated = m.limits.Steps, m.limits.AllocatedBytes
+	if err := m.appendJSON(v, &jsonStyle{item: ", ", key: ": "}, 0); err != nil {
+		return "", err
+	}
+	return string(m.out), nil
+}

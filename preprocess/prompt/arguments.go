@@ -66,16 +66,28 @@ func (a *arguments) switchThinking(on bool) {
 	a.set(thinkingModeKey, chattemplate.String(mode))
 }
 
-// setArguments adds the request's template arguments, after its wishes about thinking are made to agree.
+// setArguments adds the request's template arguments.
 func (f *Formatter) setArguments(variables *chattemplate.Dict, request Request) error {
-	a := arguments{}
+	a, err := f.arguments(request)
+	if err != nil {
+		return err
+	}
+	for _, entry := range a.entries {
+		variables.Set(entry.Key.Str(), entry.Value)
+	}
+	return nil
+}
+
+// arguments are the request's template arguments, after its wishes about thinking are made to agree.
+func (f *Formatter) arguments(request Request) (*arguments, error) {
+	a := &arguments{}
 	if len(request.Arguments) > 0 {
 		given, err := parseJSON(request.Arguments)
 		if err == nil && given.Kind() != chattemplate.KindDict && given.Kind() != chattemplate.KindNone {
 			err = errArgumentsKind
 		}
 		if err != nil {
-			return &Refusal{Param: "chat_template_args", Message: "chat_template_args: " + err.Error(), Cause: err}
+			return nil, &Refusal{Param: "chat_template_args", Message: "chat_template_args: " + err.Error(), Cause: err}
 		}
 		a.entries = append(make([]chattemplate.Entry, 0, given.Len()+4), given.Entries()...)
 	}
@@ -84,11 +96,8 @@ func (f *Formatter) setArguments(variables *chattemplate.Dict, request Request) 
 	if !asked && f.options.DefaultThinking != nil {
 		a.switchThinking(*f.options.DefaultThinking)
 	}
-	f.options.Family.adjust(&a, request, asked)
-	for _, entry := range a.entries {
-		variables.Set(entry.Key.Str(), entry.Value)
-	}
-	return nil
+	f.options.Family.adjust(a, request, asked)
+	return a, nil
 }
 
 // resolve decides whether the request wants the model to think, and states it in every way. The highest of these decides:

@@ -26,6 +26,10 @@ type Request struct {
 	Thinking string
 	// NoGenerationPrompt leaves out what asks the model to speak.
 	NoGenerationPrompt bool
+	// NoTools says that the client forbids calls. Templates are still given Tools; leave them out where they should not be.
+	NoTools bool
+	// ResponseFormat is the request's response_format, which some models are told of.
+	ResponseFormat []byte
 	// Constrained says that the output must follow a grammar: a response format, or a call that the client demands.
 	Constrained bool
 	// NamedTool says that the client demands a call of one function.
@@ -42,6 +46,10 @@ type Files struct {
 	Template string
 	// TokenizerConfig is tokenizer_config.json: the usual place of the template and of the special tokens.
 	TokenizerConfig string
+	// Config is config.json, whose model_type tells of models with an encoder of their own.
+	Config string
+	// Name is the model's, which tells of them where config.json does not.
+	Name string
 }
 
 // Options steer a Formatter.
@@ -60,6 +68,7 @@ type Options struct {
 
 // Formatter renders conversations for one model. It is safe for concurrent use.
 type Formatter struct {
+	native  encoder          // of models that have one in place of templates
 	byName  map[string]*form // "default", "tool_use"
 	content contentUse
 	tokens  map[string]chattemplate.Value
@@ -85,6 +94,13 @@ func (r *Refusal) Unwrap() error { return r.Cause }
 // Load reads and compiles the model's templates.
 func Load(files Files, options Options) (*Formatter, error) {
 	f := &Formatter{byName: make(map[string]*form), tokens: make(map[string]chattemplate.Value), options: options}
+	kind, err := modelType(files.Config)
+	if err != nil {
+		return nil, err
+	}
+	if f.native = nativeEncoder(kind, files.Name); f.native != nil {
+		return f, nil
+	}
 	var config map[string]json.RawMessage
 	if files.TokenizerConfig != "" {
 		text, err := os.ReadFile(files.TokenizerConfig)
@@ -250,16 +266,23 @@ func (f *Formatter) Render(request Request) (string, error) {
 			return "", &Refusal{Param: "tools", Message: "tools: " + err.Error(), Cause: err}
 		}
 	}
-	name := templateName(tools)
-	chosen := f.byName[name]
-	if chosen == nil {
-		return "", &Refusal{Param: "messages", Message: fmt.Sprintf("the model has no chat template called %q, which this request needs", name)}
-	}
 	cut := func(text string) (string, error) { return text, nil }
 	if request.ContinueFinalMessage {
 		if messages, cut, err = Continuation(messages); err != nil {
 			return "", err
 		}
+	}
+	if f.native != nil {
+		text, err := f.encode(request, messages, tools)
+		if err != nil {
+			return "", err
+		}
+		return cut(text)
+	}
+	name := templateName(tools)
+	chosen := f.byName[name]
+	if chosen == nil {
+		return "", &Refusal{Param: "messages", Message: fmt.Sprintf("the model has no chat template called %q, which this request needs", name)}
 	}
 	normalised, err := f.normalise(chosen, messages)
 	if err != nil {

@@ -1,0 +1,113 @@
+package prompt
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"signalbox/preprocess/chattemplate"
+	"signalbox/preprocess/prompt/deepseek"
+)
+
+// encoder writes the prompts of a model that has an encoder of its own in place of a template.
+type encoder func(deepseek.Conversation) (string, error)
+
+// nativeEncoder returns the encoder of a model, nil where templates do. modelType is config.json's, which decides where it is
+// there; else the model's name does.
+func nativeEncoder(modelType, name string) encoder {
+	modelType, name = strings.ToLower(modelType), strings.ToLower(name)
+	switch modelType {
+	case "deepseek_v41":
+		return deepseek.V41
+	case "deepseek_v4":
+		return deepseek.V4
+	case "deepseek_v32", "deepseek_v3_2":
+		if strings.Contains(name, "exp") {
+			return nil // the experimental release has a template
+		}
+		return deepseek.V32
+	case "":
+	default:
+		return nil
+	}
+	rest, isDeepSeek := strings.CutPrefix(name, "deepseek")
+	if isDeepSeek {
+		rest = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(rest, "-"), "_"), ".")
+	}
+	switch {
+	case isDeepSeek && isVersion(rest, "v4.1"):
+		return deepseek.V41
+	case isDeepSeek && isVersion(rest, "v4"):
+		return deepseek.V4
+	case strings.Contains(name, "deepseek") && strings.Contains(name, "v3.2") && !strings.Contains(name, "exp"):
+		return deepseek.V32
+	}
+	return nil
+}
+
+// isVersion tells whether a name goes on with a version and then ends or separates.
+func isVersion(name, version string) bool {
+	rest, ok := strings.CutPrefix(name, version)
+	return ok && (rest == "" || strings.ContainsRune("-_.", rune(rest[0])))
+}
+
+// modelType reads model_type of config.json; "" where there is none.
+func modelType(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("model type: %w", err)
+	}
+	var config struct {
+		Type string `json:"model_type"`
+	}
+	if err := json.Unmarshal(text, &config); err != nil {
+		return "", fmt.Errorf("model type: %s: %w", path, err)
+	}
+	return config.Type, nil
+}
+
+// encode writes a prompt without a template.
+func (f *Formatter) encode(request Request, messages, tools chattemplate.Value) (string, error) {
+	c := deepseek.Conversation{}
+	for _, message := range messages.Items() {
+		if err := checkMessage(message); err != nil {
+			return "", err
+		}
+		c.Messages = append(c.Messages, knownMembers(message))
+	}
+	if tools.Kind() == chattemplate.KindList && !request.NoTools {
+		c.Tools = append([]chattemplate.Value{}, normaliseTools(tools).Items()...)
+	}
+	if len(request.ResponseFormat) > 0 {
+		format, err := parseJSON(request.ResponseFormat)
+		if err != nil {
+			return "", &Refusal{Param: "response_format", Message: "response_format: " + err.Error(), Cause: err}
+		}
+		if format.Kind() == chattemplate.KindDict {
+			c.ResponseFormat = knownFormat(format)
+		}
+	}
+	a, err := f.arguments(request)
+	if err != nil {
+		return "", err
+	}
+	c.Argument = a.get
+	text, err := f.native(c)
+	if err != nil {
+		return "", &Refusal{Param: "messages", Message: "The conversation cannot be written for this model: " + err.Error(), Cause: err}
+	}
+	return text, nil
+}
+
+// knownFormat returns a response format with the members that the API knows.
+func knownFormat(format chattemplate.Value) chattemplate.Value {
+	format = pick(format, []string{"type", "json_schema"})
+	if schema, ok := format.Get("json_schema"); ok {
+		format = replace(format, "json_schema", schema, pick(schema, []string{"description", "name", "schema", "strict"}))
+	}
+	return format
+}
