@@ -350,7 +350,11 @@ func (r *Run) Timing() Timing {
 			t.PrefillWait, t.PrefillTime = &wait, &prefill
 		}
 	}
-	if placement := r.current.placement; placement.InputBlocks > 0 {
+	placement := r.current.placement
+	if r.prefill != nil {
+		placement = r.prefill // where the prompt's cache counts
+	}
+	if placement.InputBlocks > 0 {
 		// Only modes that look at caches and queue know these.
 		rate, depth := placement.HitRate(), placement.QueueDepth
 		t.KVHitRate, t.RouterQueueDepth = &rate, &depth
