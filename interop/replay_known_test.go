@@ -1,17 +1,9 @@
 package interop
 
-// recordedMode is the router mode that the cases are replayed with.
-const recordedMode = "round-robin"
+// recordedMode is the router mode that the cases were recorded with.
+const recordedMode = "kv"
 
-const (
-	ranks   = "the recorded frontend ran in KV mode, which names ranks"
-	parsers = "tool and reasoning parsers are not there yet"
-)
-
-var knownWithTheirs = map[string]string{
-	"chat-extra-fields-stream": ranks, "chat-extra-fields-unary": ranks, "chat-query-instance-id-stream": ranks, "chat-query-instance-id": ranks,
-	"resp-extra-worker": ranks,
-}
+const parsers = "tool and reasoning parsers are not there yet"
 
 var knownScripted = map[string]string{
 	"chat-tool-history-null-content": "the recorded frontend refuses null content beside tool calls, which the template renders well",
