@@ -46,7 +46,7 @@ func (l *FileLoader) Load(ctx context.Context, c *card.Card) (*pipeline.Model, e
 	if budget := tokenBudget(c); budget != nil {
 		m.ContextLength, m.RejectPromptOverflow, m.RejectTotalOverflow = int(budget.CombinedLimit), budget.RejectPrompt, budget.RejectTotal
 	}
-	formatter, err := prompt.Load(prompt.Files{Template: files.ChatTemplate, TokenizerConfig: files.PromptFormatter},
+	formatter, err := prompt.Load(prompt.Files{Template: files.ChatTemplate, TokenizerConfig: files.PromptFormatter, Config: files.Config, Name: c.DisplayName},
 		prompt.Options{ParseArguments: c.Runtime.ToolCallArguments == "json_object", DefaultThinking: defaultThinking(c),
 			Family: prompt.FamilyOf(deref(c.Runtime.ToolCallParser), deref(c.Runtime.ReasoningParser))})
 	switch {
@@ -143,7 +143,8 @@ func (r *renderer) Render(_ context.Context, chat *pipeline.Chat) (string, error
 	request := prompt.Request{Messages: chat.Messages, Tools: chat.Tools, Arguments: chat.TemplateArguments,
 		ReasoningEffort: chat.ReasoningEffort, Thinking: chat.ThinkingType(),
 		NoGenerationPrompt:   chat.AddGenerationPrompt != nil && !*chat.AddGenerationPrompt,
-		ContinueFinalMessage: chat.ContinueFinalMessage != nil && *chat.ContinueFinalMessage, Constrained: chat.JSONConstrained}
+		ContinueFinalMessage: chat.ContinueFinalMessage != nil && *chat.ContinueFinalMessage, Constrained: chat.JSONConstrained, ResponseFormat: chat.ResponseFormat,
+		NoTools: chat.ToolChoice == "none"}
 	switch chat.ToolChoice {
 	case "", "auto", "none":
 	case "required":

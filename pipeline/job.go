@@ -56,7 +56,9 @@ type Chat struct {
 	Thinking             []byte // the thinking object: {"type": "enabled" | "disabled" | "adaptive"}
 	AddGenerationPrompt  *bool
 	ContinueFinalMessage *bool
-	// JSONConstrained tells that a response format constrains the output.
+	// ResponseFormat is response_format, which the prompts of some models mention; JSONConstrained tells that it constrains the
+	// output.
+	ResponseFormat  []byte
 	JSONConstrained bool
 	// UseRawPrompt skips the template and takes the last message's text as the prompt.
 	UseRawPrompt bool

@@ -148,6 +148,7 @@ func (a *API) readChat(document *jsontape.Document, r *inference.Request) (*chat
 	r.Sampling.Guided = guided
 	c.job.Parsing.JSONConstrained = format != nil
 	chat.JSONConstrained = format != nil
+	chat.ResponseFormat = f.Raw("response_format")
 	if extension.Wants("completion_token_ids") && r.Sampling.N != nil && *r.Sampling.N > 1 {
 		return nil, invalid("nvext.extra_fields", "`nvext.extra_fields=[\"completion_token_ids\"]` requires exactly one generated choice")
 	}

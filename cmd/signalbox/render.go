@@ -149,7 +149,8 @@ func modelTemplates(directory, custom string) prompt.Files {
 		}
 		return path
 	}
-	files := prompt.Files{Custom: custom, Template: file("chat_template.jinja"), TokenizerConfig: file("tokenizer_config.json")}
+	files := prompt.Files{Custom: custom, Template: file("chat_template.jinja"), TokenizerConfig: file("tokenizer_config.json"),
+		Config: file("config.json"), Name: filepath.Base(directory)}
 	if files.Template == "" {
 		files.Template = file("chat_template.json")
 	}
@@ -178,12 +179,12 @@ func readRenderRequest(from io.Reader) (prompt.Request, error) {
 	if body.Arguments == nil {
 		body.Arguments = body.Kwargs
 	}
-	request := prompt.Request{Messages: body.Messages, Tools: body.Tools, Arguments: body.Arguments, ReasoningEffort: body.ReasoningEffort,
+	request := prompt.Request{ResponseFormat: body.ResponseFormat, Messages: body.Messages, Tools: body.Tools, Arguments: body.Arguments, ReasoningEffort: body.ReasoningEffort,
 		Thinking:           body.Thinking.Type,
 		NoGenerationPrompt: body.AddGenerationPrompt != nil && !*body.AddGenerationPrompt, ContinueFinalMessage: body.ContinueFinalMessage}
 	switch choice := strings.TrimSpace(string(body.ToolChoice)); {
 	case choice == `"none"`:
-		request.Tools = nil
+		request.Tools, request.NoTools = nil, true
 	case choice == `"required"`:
 		request.Constrained = true
 	case strings.HasPrefix(choice, "{"):

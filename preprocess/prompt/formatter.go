@@ -238,8 +238,12 @@ func namedTemplates(raw json.RawMessage) (map[string]string, error) {
 	return sources, nil
 }
 
-// TemplateFor returns the name of the template that a request is rendered with: "tool_use" where it has tools, else "default".
+// TemplateFor returns the name of the template that a request is rendered with: "tool_use" where it has tools, else "default";
+// "native" for models that have an encoder in place of templates.
 func (f *Formatter) TemplateFor(request Request) string {
+	if f.native != nil {
+		return "native"
+	}
 	tools, err := parseJSON(request.Tools)
 	if err != nil {
 		tools = chattemplate.None
