@@ -74,6 +74,7 @@ type Model struct {
 	blocks  float64
 	floor   uint64
 	decays  bool
+	plain   bool // prompt work counts, and nothing but a candidate's own cache takes off from it
 }
 
 // NewModel returns a model. floor is the least active prefill of all candidates, in tokens.
@@ -82,6 +83,7 @@ func NewModel(weights Weights, prompt Prompt, floor uint64) Model {
 		weights: weights, prompt: prompt, floor: floor,
 		blocks: float64(Blocks(prompt.InputTokens, prompt.BlockSize)),
 		decays: prompt.TrackPrefill && weights.OverlapCreditDecay > 0,
+		plain:  prompt.TrackPrefill && len(prompt.Shared) == 0,
 	}
 }
 
@@ -122,8 +124,20 @@ func (m *Model) Terms(c *Candidate) Terms {
 	return terms
 }
 
-// Cost returns the cost of a candidate.
-func (m *Model) Cost(c *Candidate) float64 { return m.Terms(c).Total }
+// Cost returns the cost of a candidate: the total of its terms.
+func (m *Model) Cost(c *Candidate) float64 {
+	if !m.plain || !c.Overlap.IsZero() || !c.HasLoad {
+		return m.Terms(c).Total
+	}
+	// Most candidates of a large fleet hold nothing of the prompt.
+	w, l := &m.weights, &c.Load
+	total := w.PrefillLoadScale*(float64(l.ActivePrefillTokens+uint64(m.prompt.InputTokens))/float64(m.prompt.BlockSize)) +
+		float64(l.ActiveDecodeBlocks+l.AdditionalActiveBlocks) + w.ActiveRequestWeight*float64(l.ActiveRequests)
+	if c.TaintMultiplier != 0 {
+		total *= c.TaintMultiplier
+	}
+	return total
+}
 
 // prefillTokens returns the prompt tokens that the rank would have to compute if nothing were cached.
 func (m *Model) prefillTokens(c *Candidate) uint64 {
