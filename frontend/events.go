@@ -42,6 +42,15 @@ func (s subscription) Silent() int {
 // Stats implements EventFeed.
 func (s subscription) Stats() observe.EventStats {
 	c := s.Counters()
+	sources := map[string]int{"preconnected": 0, "active": 0}
+	for _, rank := range s.Status() {
+		switch rank.State {
+		case kvevents.Joining:
+			sources["preconnected"]++
+		case kvevents.Live, kvevents.Recovering, kvevents.Degraded:
+			sources["active"]++
+		}
+	}
 	refused := c.UnknownParent + c.IndexFull + c.InvalidEvent
 	return observe.EventStats{
 		Applied: map[observe.EventOutcome]uint64{
@@ -54,5 +63,7 @@ func (s subscription) Stats() observe.EventStats {
 			{Type: "cleared", Status: "ok"}:                    c.Cleared,
 		},
 		Stale: c.Stale, Gaps: c.Gaps, Recoveries: c.Dumps + c.Ranges + c.Unneeded, FailedRecoveries: c.FailedRecoveries,
+		Sources:   sources,
+		Lifecycle: map[string]uint64{"reconnect": c.Disconnects, "envelope_decode_error": c.Malformed, "identity_mismatch": c.Foreign},
 	}
 }

@@ -30,6 +30,7 @@ type Routers struct {
 	stale, gaps, recoveries               *prometheus.Desc
 	indexBlocks, indexBytes, indexRefused *prometheus.Desc
 	indexRanks, expired                   *prometheus.Desc
+	sources, lifecycle                    *prometheus.Desc
 
 	mu    sync.Mutex
 	pools map[*Router]bool

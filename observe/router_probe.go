@@ -33,6 +33,11 @@ type EventStats struct {
 	// Gaps are holes in the streams that were noticed, Recoveries those that a worker filled, FailedRecoveries those that nobody
 	// could.
 	Gaps, Recoveries, FailedRecoveries uint64
+	// Sources counts the publishers that are listened to by state: "preconnected" until it is known what their ranks hold, then
+	// "active".
+	Sources map[string]int
+	// Lifecycle counts what happened to connections and messages: "reconnect", "envelope_decode_error", "identity_mismatch".
+	Lifecycle map[string]uint64
 }
 
 // EventOutcome is what became of an event.
@@ -63,6 +68,8 @@ func (m *Routers) describe() {
 	m.registered = describe("dynamo_component_router_worker_registered", "1 for every rank that the router knows", component("router_worker_id", "dp_rank", "worker_type")...)
 	m.mismatch = describe("dynamo_component_router_kv_event_source_mismatch_workers", "Workers whose KV events are missing", component(pool...)...)
 	m.applied = describe("dynamo_component_kv_cache_events_applied", "KV events by what became of them", component("event_type", "status")...)
+	m.sources = describe("dynamo_component_router_kv_zmq_ingress_sources", "Publishers of KV events that are listened to", component("state")...)
+	m.lifecycle = describe("dynamo_component_router_kv_zmq_ingress_lifecycle_total", "What happened to connections and messages of KV events", component("action")...)
 	m.stale = describe("signalbox_kv_event_stale_total", "KV events that had been applied already", pool...)
 	m.gaps = describe("signalbox_kv_event_gaps_total", "Times that KV events were found missing", pool...)
 	m.recoveries = describe("signalbox_kv_event_recoveries_total", "Times that a rank's missing events were asked for, by outcome", append(pool, "outcome")...)
@@ -75,7 +82,7 @@ func (m *Routers) describe() {
 
 // Describe implements prometheus.Collector.
 func (m *Routers) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.decodeBlocks, m.prefillTokens, m.registered, m.mismatch, m.applied, m.stale, m.gaps,
+	for _, d := range []*prometheus.Desc{m.decodeBlocks, m.prefillTokens, m.registered, m.mismatch, m.applied, m.sources, m.lifecycle, m.stale, m.gaps,
 		m.recoveries, m.indexBlocks, m.indexBytes, m.indexRanks, m.indexRefused, m.expired} {
 		to <- d
 	}
@@ -169,6 +176,12 @@ func (r *Router) collectEvents(s *series, process, pool []string) {
 	m, stats := r.routers, r.probe.Events()
 	for outcome, count := range stats.Applied {
 		s.add(m.applied, prometheus.CounterValue, float64(count), append(append([]string{}, process...), outcome.Type, outcome.Status)...)
+	}
+	for state, count := range stats.Sources {
+		s.add(m.sources, prometheus.GaugeValue, float64(count), append(append([]string{}, process...), state)...)
+	}
+	for action, count := range stats.Lifecycle {
+		s.add(m.lifecycle, prometheus.CounterValue, float64(count), append(append([]string{}, process...), action)...)
 	}
 	s.add(m.stale, prometheus.CounterValue, float64(stats.Stale), pool...)
 	s.add(m.gaps, prometheus.CounterValue, float64(stats.Gaps), pool...)

@@ -59,8 +59,10 @@ func TestRouterMetricsAreThoseOfTheBoards(t *testing.T) {
 	}
 	stop := decode.Watch(Probe{
 		Loads: loads, Stats: func() kv.Stats { return kv.Stats{Expired: 2} },
-		Index:    func() kvindex.Stats { return kvindex.Stats{Ranks: 3, Bytes: 100, Blocks: [kvindex.Tiers]int{5, 6}} },
-		Events:   func() EventStats { return EventStats{Applied: map[EventOutcome]uint64{{"stored", "ok"}: 9}, Gaps: 1} },
+		Index: func() kvindex.Stats { return kvindex.Stats{Ranks: 3, Bytes: 100, Blocks: [kvindex.Tiers]int{5, 6}} },
+		Events: func() EventStats {
+			return EventStats{Applied: map[EventOutcome]uint64{{"stored", "ok"}: 9}, Gaps: 1, Sources: map[string]int{"active": 4}}
+		},
 		Mismatch: func() int { return 1 },
 	})
 	// An adapter's set has the same workers: its share of their load adds up, the workers are registered once.
@@ -85,6 +87,7 @@ func TestRouterMetricsAreThoseOfTheBoards(t *testing.T) {
 		"dynamo_component_router_worker_registered{dp_rank=1,dynamo_component=backend,dynamo_namespace=ns,router_id=255,router_worker_id=7,worker_id=ff,worker_type=decode}":                                                                 1,
 		"dynamo_component_router_kv_event_source_mismatch_workers{dynamo_component=backend,dynamo_namespace=ns,model=m,router_id=255,target_component=backend,target_endpoint=generate,target_namespace=ns,worker_id=ff,worker_type=decode}": 1,
 		"dynamo_component_kv_cache_events_applied{dynamo_component=backend,dynamo_namespace=ns,event_type=stored,router_id=255,status=ok,worker_id=ff}":                                                                                      9,
+		"dynamo_component_router_kv_zmq_ingress_sources{dynamo_component=backend,dynamo_namespace=ns,router_id=255,state=active,worker_id=ff}":                                                                                               4,
 		"dynamo_router_overhead_scheduling_ms{router_id=255}":                                                                                          3,
 		"dynamo_router_shared_cache_errors_total{router_id=255}":                                                                                       0,
 		"dynamo_frontend_worker_active_decode_blocks{dp_rank=1,worker_id=7,worker_type=decode}":                                                        8,
