@@ -32,6 +32,9 @@ func (t *form) findings() []string {
 	} else {
 		list = append(list, "arguments of past tool calls go in as objects")
 	}
+	if t.needsContent {
+		list = append(list, "past tool calls without content get an empty one: the template fails without")
+	}
 	if t.oneSystem {
 		list = append(list, "leading system turns are merged, later ones become user turns: the template refuses them")
 	}

@@ -13,7 +13,9 @@ type form struct {
 	stringArguments bool
 	// oneSystem templates refuse a system turn that does not lead; alternating ones two user turns in a row.
 	oneSystem, alternating bool
-	reasoning              reasoningUse
+	// needsContent templates fail on past tool calls without content.
+	needsContent bool
+	reasoning    reasoningUse
 }
 
 // reasoningUse is how a template reads the reasoning of past turns.
@@ -83,6 +85,8 @@ func (f *Formatter) examine(template *chattemplate.Template, tools string) *form
 			!p.accepts(turns("system", "user", "assistant", "system", "user"))
 		t.alternating = !p.accepts(turns("system", "user", "user"))
 	}
+	call := callProbe("null", t.probeArguments())
+	t.needsContent = !p.accepts(strings.Replace(call, `"content":"",`, "", 1)) && p.accepts(call)
 	t.reasoning = f.examineReasoning(t, p)
 	return t
 }
@@ -94,10 +98,7 @@ func (f *Formatter) examineReasoning(t *form, p prober) reasoningUse {
 	if !strings.Contains(t.template.Source(), "reasoning_content") {
 		return reasoningUnread
 	}
-	arguments := `{}`
-	if t.stringArguments {
-		arguments = `"{}"`
-	}
+	arguments := t.probeArguments()
 	if text, _ := p.render(callProbe(firstJSON, arguments)); !strings.Contains(text, first) {
 		return reasoningAny
 	}
@@ -106,6 +107,14 @@ func (f *Formatter) examineReasoning(t *form, p prober) reasoningUse {
 		return reasoningAny
 	}
 	return reasoningString
+}
+
+// probeArguments are arguments in the form that the template is given them.
+func (t *form) probeArguments() string {
+	if t.stringArguments {
+		return `"{}"`
+	}
+	return `{}`
 }
 
 // examineContent finds out how templates take parts; it asks the default template, without telling it anything else.

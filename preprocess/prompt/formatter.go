@@ -260,7 +260,7 @@ func templateName(tools chattemplate.Value) string {
 
 // Render returns the prompt.
 func (f *Formatter) Render(request Request) (string, error) {
-	messages, err := parseJSON(request.Messages)
+	messages, err := chattemplate.ParseJSON(request.Messages)
 	if err != nil {
 		return "", &Refusal{Param: "messages", Message: "messages: " + err.Error(), Cause: err}
 	}
@@ -292,15 +292,20 @@ func (f *Formatter) Render(request Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text, err := f.render(chosen, normalised, normaliseTools(tools), request)
+	tools = normaliseTools(tools)
+	completed := chosen.needsContent
+	if completed {
+		normalised, _ = withEmptyContent(normalised)
+	}
+	text, err := f.render(chosen, normalised, tools, request)
+	if err != nil && !completed {
+		// The probe said nothing of it, but this conversation may fail for want of content all the same.
+		if normalised, completed = withEmptyContent(normalised); completed {
+			text, err = f.render(chosen, normalised, tools, request)
+		}
+	}
 	if err != nil {
-		completed, incomplete := withEmptyContent(normalised)
-		if !incomplete {
-			return "", err
-		}
-		if text, err = f.render(chosen, completed, normaliseTools(tools), request); err != nil {
-			return "", err
-		}
+		return "", err
 	}
 	return cut(text)
 }
