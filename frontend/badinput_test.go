@@ -142,10 +142,17 @@ func TestEveryFieldHasAType(t *testing.T) {
 				"safety_identifier": text, "prompt_cache_key": text, "prompt_cache_retention": text}},
 		"/v1/completions": {base: map[string]json.RawMessage{"model": json.RawMessage(`"m"`), "prompt": json.RawMessage(`"x"`), "max_tokens": json.RawMessage(`2`)},
 			types: map[string]string{"prompt": choice, "suffix": text, "logprobs": whole, "echo": truth, "best_of": whole, "prompt_embeds": text}},
+		"/v1/responses": {base: map[string]json.RawMessage{"model": json.RawMessage(`"m"`), "input": json.RawMessage(`"x"`), "max_output_tokens": json.RawMessage(`2`)},
+			types: map[string]string{"model": text, "input": choice, "instructions": text, "max_output_tokens": whole, "temperature": number, "top_p": number,
+				"stream": truth, "parallel_tool_calls": truth, "top_logprobs": whole, "store": truth, "metadata": object, "service_tier": words,
+				"truncation": words, "include": list, "reasoning": object, "text": object, "user": text, "tools": list, "tool_choice": words,
+				"previous_response_id": refused, "conversation": refused, "nvext": object}},
 	}
 	for path, route := range routes {
 		for name, kind := range shared {
-			route.types[name] = kind
+			if path != "/v1/responses" {
+				route.types[name] = kind
+			}
 		}
 		for name, kind := range route.types {
 			for sampleKind, values := range samples {

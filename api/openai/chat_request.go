@@ -81,7 +81,7 @@ func (a *API) readChat(document *jsontape.Document, r *inference.Request) (*chat
 	}
 	readReasoningEffort(f, chat)
 	checkGuidedTypes(f)
-	checkPassive(f)
+	checkPassive(f, passiveFields)
 	checkMessageShapes(f, messages)
 	format, formatProblem := readResponseFormat(f)
 	extension, p := nvext.Parse(f.Node("nvext"), r, a.options.DisableExtensions)

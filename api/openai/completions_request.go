@@ -70,7 +70,7 @@ func (a *API) readCompletion(document *jsontape.Document, template *inference.Re
 		r.PromptEmbeds = *embeds
 	}
 	checkGuidedTypes(f)
-	checkPassive(f)
+	checkPassive(f, passiveFields)
 	extension, p := nvext.Parse(f.Node("nvext"), r, a.options.DisableExtensions)
 	if f.Problem != nil {
 		return nil, f.Problem

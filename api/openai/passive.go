@@ -33,9 +33,24 @@ var passiveFields = []passiveField{
 	{name: "chat_template_kwargs", kind: jsontape.Object},
 }
 
+// passiveResponses are those of the Responses API; tools, formats and efforts are judged further where they are read.
+var passiveResponses = []passiveField{
+	{name: "store", kind: jsontape.True},
+	{name: "metadata", kind: jsontape.Object},
+	{name: "service_tier", kind: jsontape.String, words: []string{"auto", "default", "flex", "scale", "priority"}},
+	{name: "truncation", kind: jsontape.String, words: []string{"auto", "disabled"}},
+	{name: "include", kind: jsontape.Array},
+	{name: "reasoning", kind: jsontape.Object},
+	{name: "text", kind: jsontape.Object},
+	{name: "user", kind: jsontape.String},
+	{name: "safety_identifier", kind: jsontape.String},
+	{name: "prompt_cache_key", kind: jsontape.String},
+	{name: "prompt_cache_retention", kind: jsontape.String},
+}
+
 // checkPassive judges the passive members.
-func checkPassive(f *body.Fields) {
-	for _, field := range passiveFields {
+func checkPassive(f *body.Fields, fields []passiveField) {
+	for _, field := range fields {
 		switch field.kind {
 		case jsontape.True:
 			f.Bool(field.name)

@@ -3,6 +3,7 @@ package openai
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,6 +87,8 @@ func (a *API) readResponses(document *jsontape.Document, r *inference.Request) (
 		r.Output.Logprobs = &count
 	}
 	background := f.Bool("background")
+	checkPassive(f, passiveResponses)
+	checkResponsesShapes(f, chat)
 	extension, p := nvext.Parse(f.Node("nvext"), r, a.options.DisableExtensions)
 	if f.Problem != nil {
 		return nil, f.Problem
@@ -122,9 +125,6 @@ func (a *API) readResponses(document *jsontape.Document, r *inference.Request) (
 	if p := q.translateFormat(root); p != nil {
 		return nil, p
 	}
-	if effort := root.Get("reasoning").Get("effort"); effort.Present() {
-		chat.ReasoningEffort = effort.Text()
-	}
 	for _, name := range echoedMembers {
 		if raw := f.Raw(name); raw != nil {
 			q.echo[name] = raw
@@ -137,6 +137,30 @@ func (a *API) readResponses(document *jsontape.Document, r *inference.Request) (
 	q.job.Extras = extension.Extras()
 	q.job.Streaming = q.stream
 	return q, nil
+}
+
+// checkResponsesShapes judges the types of tools, tool_choice and reasoning.effort, and reads the latter.
+func checkResponsesShapes(f *body.Fields, chat *pipeline.Chat) {
+	if tools := f.Node("tools"); tools.Exists() && tools.Kind() != jsontape.Array {
+		f.Fail("tools", "invalid type: %s, expected a sequence", tools.Kind())
+	}
+	switch choice := f.Node("tool_choice"); choice.Kind() {
+	case jsontape.Invalid, jsontape.String, jsontape.Object:
+	default:
+		f.Fail("tool_choice", "data did not match any variant of untagged enum ToolChoiceParam")
+	}
+	if reasoning := f.Node("reasoning"); reasoning.Kind() == jsontape.Object {
+		inner := body.NewFields(reasoning, "reasoning")
+		if effort := inner.String("effort"); effort != nil {
+			if !slices.Contains(reasoningEfforts, *effort) {
+				inner.Fail("effort", "unknown variant `%s`, expected one of `%s`", *effort, strings.Join(reasoningEfforts, "`, `"))
+			}
+			chat.ReasoningEffort = *effort
+		}
+		if f.Problem == nil {
+			f.Problem = inner.Problem
+		}
+	}
 }
 
 func marshal(value any) ([]byte, *problem.Problem) {
