@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"signalbox/bench/internal/peer"
 )
 
 // scenario is one kind of load: closed-loop clients that send the same shape of request again and again.
@@ -63,7 +65,7 @@ func (s scenario) prompt(number int) string {
 }
 
 // run drives the load and measures it; base numbers the prompts, so that two runs never share one.
-func (s scenario) run(ctx context.Context, url, model string, base int, process *process) (measurement, error) {
+func (s scenario) run(ctx context.Context, url, model string, base int, process *peer.Process) (measurement, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: s.clients, MaxConnsPerHost: s.clients}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, Timeout: 2 * time.Minute}
@@ -71,7 +73,7 @@ func (s scenario) run(ctx context.Context, url, model string, base int, process 
 	var m measurement
 	jobs := make(chan int)
 	var wait sync.WaitGroup
-	before, err := process.cpu()
+	before, err := process.CPU()
 	if err != nil {
 		return m, err
 	}
@@ -98,12 +100,12 @@ func (s scenario) run(ctx context.Context, url, model string, base int, process 
 	close(jobs)
 	wait.Wait()
 	m.wall = time.Since(start)
-	after, err := process.cpu()
+	after, err := process.CPU()
 	if err != nil {
 		return m, err
 	}
 	m.cpu = after - before
-	m.residentKB, err = process.resident()
+	m.residentKB, err = process.Resident()
 	return m, err
 }
 

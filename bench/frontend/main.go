@@ -7,11 +7,14 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
 	"slices"
 	"strconv"
 	"time"
+
+	"signalbox/bench/internal/peer"
 )
 
 var scenarios = []scenario{
@@ -40,7 +43,7 @@ func main() {
 // contender is one frontend under test.
 type contender struct {
 	name    string
-	process *process
+	process *peer.Process
 	url     string
 	results [][]measurement // by scenario, then round
 }
@@ -58,22 +61,22 @@ func run(ctx context.Context, python, binary, modelPath, mode string, workers, r
 	defer os.RemoveAll(directory)
 	environment := []string{"DYN_FILE_KV=" + directory, "HF_HUB_OFFLINE=1", "DYN_TOKENIZER=fastokens", "DYN_LOG=error"}
 	planes := []string{"--discovery-backend", "file", "--request-plane", "tcp", "--event-plane", "zmq"}
-	mock, err := startProcess(ctx, "mock workers", environment, python, append([]string{"-m", "dynamo.mocker", "--model-path", modelPath, "--model-name", modelName,
+	mock, err := peer.Start(ctx, "mock workers", environment, python, append([]string{"-m", "dynamo.mocker", "--model-path", modelPath, "--model-name", modelName,
 		"--num-workers", strconv.Itoa(workers), "--speedup-ratio", "100"}, planes...)...)
 	if err != nil {
 		return err
 	}
-	defer mock.stop()
+	defer mock.Stop()
 	contenders, err := startContenders(ctx, environment, planes, python, binary, mode)
 	for _, c := range contenders {
-		defer c.process.stop()
+		defer c.process.Stop()
 	}
 	if err != nil {
 		return err
 	}
 	for _, c := range contenders {
 		if err := waitServed(ctx, c.url, modelName); err != nil {
-			return fmt.Errorf("%w\n%s", err, c.process.log)
+			return fmt.Errorf("%w\n%s", err, c.process.Log())
 		}
 		c.results = make([][]measurement, len(scenarios))
 	}
@@ -87,7 +90,7 @@ func run(ctx context.Context, python, binary, modelPath, mode string, workers, r
 func startContenders(ctx context.Context, environment, planes []string, python, binary, mode string) ([]*contender, error) {
 	var contenders []*contender
 	for _, name := range []string{"dynamo 1.6.1", "signalbox"} {
-		port, err := freePort()
+		port, err := peer.FreePort()
 		if err != nil {
 			return contenders, err
 		}
@@ -98,7 +101,7 @@ func startContenders(ctx context.Context, environment, planes []string, python, 
 		} else {
 			arguments = append([]string{"frontend"}, arguments...)
 		}
-		p, err := startProcess(ctx, name, environment, program, arguments...)
+		p, err := peer.Start(ctx, name, environment, program, arguments...)
 		if err != nil {
 			return contenders, err
 		}
@@ -190,4 +193,20 @@ func report(contenders []*contender) {
 		}
 		fmt.Println()
 	}
+}
+
+// waitServed waits until the model can be used.
+func waitServed(ctx context.Context, url, model string) error {
+	deadline := time.Now().Add(time.Minute)
+	probe := scenario{words: 3, output: 1}
+	var last error
+	for time.Now().Before(deadline) && ctx.Err() == nil {
+		if _, _, err := probe.one(ctx, http.DefaultClient, url, model, 0); err == nil {
+			return nil
+		} else {
+			last = err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return fmt.Errorf("%s does not serve %s: %w", url, model, last)
 }

@@ -1,4 +1,5 @@
-package main
+// Package peer starts programs that are measured from outside, and reads what they use.
+package peer
 
 import (
 	"bytes"
@@ -7,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,16 +19,15 @@ import (
 // clockTick is the unit of CPU times in /proc: a hundredth of a second on every Linux that runs here.
 const clockTick = 10 * time.Millisecond
 
-// process is a child that is measured from outside.
-type process struct {
-	name    string
+// Process is a child that is measured from outside.
+type Process struct {
 	command *exec.Cmd
 	log     *bytes.Buffer
 }
 
-// startProcess runs a program until stop; its output is kept for error messages.
-func startProcess(ctx context.Context, name string, environment []string, program string, arguments ...string) (*process, error) {
-	p := &process{name: name, command: exec.CommandContext(ctx, program, arguments...), log: &bytes.Buffer{}}
+// Start runs a program until Stop; what it writes to standard error is kept for error messages.
+func Start(ctx context.Context, name string, environment []string, program string, arguments ...string) (*Process, error) {
+	p := &Process{command: exec.CommandContext(ctx, program, arguments...), log: &bytes.Buffer{}}
 	p.command.Env = append(os.Environ(), environment...)
 	p.command.Stdout, p.command.Stderr = io.Discard, p.log
 	p.command.Cancel = func() error { return p.command.Process.Signal(os.Interrupt) }
@@ -39,7 +38,8 @@ func startProcess(ctx context.Context, name string, environment []string, progra
 	return p, nil
 }
 
-func (p *process) stop() {
+// Stop ends the process and waits for it.
+func (p *Process) Stop() {
 	_ = p.command.Process.Signal(os.Interrupt)
 	done := make(chan struct{})
 	go func() { // ends with the process
@@ -54,8 +54,11 @@ func (p *process) stop() {
 	}
 }
 
-// cpu returns the CPU time of the process and all its threads so far.
-func (p *process) cpu() (time.Duration, error) {
+// Log is what the process wrote to standard error. Only an ended process has all of it.
+func (p *Process) Log() string { return p.log.String() }
+
+// CPU returns the CPU time of the process and all its threads so far.
+func (p *Process) CPU() (time.Duration, error) {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.command.Process.Pid), "stat"))
 	if err != nil {
 		return 0, err
@@ -72,8 +75,8 @@ func (p *process) cpu() (time.Duration, error) {
 	return time.Duration(user+system) * clockTick, err
 }
 
-// resident returns the resident memory in KiB.
-func (p *process) resident() (int, error) {
+// Resident returns the resident memory in KiB.
+func (p *Process) Resident() (int, error) {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.command.Process.Pid), "status"))
 	if err != nil {
 		return 0, err
@@ -86,28 +89,12 @@ func (p *process) resident() (int, error) {
 	return 0, errors.New("no VmRSS in /proc/PID/status")
 }
 
-// freePort asks the system for a port that nobody uses.
-func freePort() (int, error) {
+// FreePort asks the system for a port that nobody uses.
+func FreePort() (int, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err
 	}
 	defer listener.Close()
 	return listener.Addr().(*net.TCPAddr).Port, nil
-}
-
-// waitServed waits until the model can be used.
-func waitServed(ctx context.Context, url, model string) error {
-	deadline := time.Now().Add(time.Minute)
-	probe := scenario{words: 3, output: 1}
-	var last error
-	for time.Now().Before(deadline) && ctx.Err() == nil {
-		if _, _, err := probe.one(ctx, http.DefaultClient, url, model, 0); err == nil {
-			return nil
-		} else {
-			last = err
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	return fmt.Errorf("%s does not serve %s: %w", url, model, last)
 }
