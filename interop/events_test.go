@@ -183,6 +183,52 @@ func TestTheirEventsReachOurIndex(t *testing.T) {
 	}
 }
 
+// TestTheirRanksAndTiersReachOurIndex does the same with a worker of two data-parallel ranks, and, where the release has it, a second
+// tier of blocks in host memory.
+func TestTheirRanksAndTiersReachOurIndex(t *testing.T) {
+	for _, r := range releases(t) {
+		t.Run(r.name, func(t *testing.T) {
+			s := fileStore(t)
+			var lost atomic.Int64
+			early, holey := listen(t, s, nil, nil), listen(t, s, leaky{kvevents.ZMQ{}, &lost}, nil)
+			args := []string{"--speedup-ratio", "100", "--block-size", strconv.Itoa(eventBlockSize), "--num-gpu-blocks-override", "64", "--data-parallel-size", "2"}
+			hostTier := r.name != "1.5.1"
+			if hostTier {
+				args = append(args, "--num-host-blocks", "96", "--kv-bytes-per-token", "1024")
+			}
+			startMocker(t, r, s, modelDirectory(t), args...)
+			ours := startOurs(t, s)
+			name := ours.serve(t)
+			random := rand.New(rand.NewPCG(5, 6))
+			common, _ := prompt(t, random, nil, 2)
+			send := func() {
+				tokens, _ := prompt(t, random, common, 5)
+				complete(t, ours, name, tokens)
+			}
+			for range 80 {
+				send()
+			}
+			late := listen(t, s, nil, nil)
+			eventually(t, "all indexes hold the same", func() bool {
+				if len(early.index.Ranks()) == 2 && same(early.index, late.index) && same(early.index, holey.index) {
+					return true
+				}
+				send()
+				return false
+			})
+			stats := early.index.Stats()
+			if stats.Blocks[kvindex.Device] == 0 || hostTier != (stats.Blocks[kvindex.HostPinned] > 0) {
+				t.Errorf("blocks by tier: %v", stats.Blocks)
+			}
+			for kind, l := range map[string]*listener{"early": early, "holey": holey, "late": late} {
+				if c := l.Counters(); c.Malformed+c.Unusable+c.Foreign+c.UnknownParent+c.UnknownBlock+c.InvalidEvent+c.FailedQueries > 0 {
+					t.Errorf("%s: %+v", kind, c)
+				}
+			}
+		})
+	}
+}
+
 // same tells whether two indexes hold the same blocks of the same ranks.
 func same(a, b *kvindex.Index) bool {
 	return fmt.Sprint(contents(a)) == fmt.Sprint(contents(b))

@@ -201,11 +201,21 @@ func (s *Subscriber) WaitSynced(ctx context.Context) error {
 
 func (s *Subscriber) isSynced() bool {
 	s.mu.Lock()
-	synced := s.synced
-	s.mu.Unlock()
-	return synced >= 2 && !slices.ContainsFunc(s.Status(), func(status RankStatus) bool {
-		return status.State == Joining || status.State == Recovering
-	})
+	defer s.mu.Unlock()
+	if s.synced < 2 {
+		return false
+	}
+	for _, entry := range s.ranks {
+		if f := entry.feed; f != nil {
+			f.mu.Lock()
+			state := f.state
+			f.mu.Unlock()
+			if state == Joining || state == Recovering {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // changes tells any number of waiters that something changed.
