@@ -168,3 +168,21 @@ func FuzzJSON(f *testing.F) {
 		}
 	})
 }
+
+// FuzzPlainEnd: eight bytes at a time find the same place as one at a time.
+func FuzzPlainEnd(f *testing.F) {
+	for _, text := range []string{"", "abc", "abcdefgh\"", "é\x80\xff1234\\", "12345678\x1f", strings.Repeat("x", 40) + "!\"", "\x7f\x20\x21\x23\x5b\x5d\x5c"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for start := 0; start <= min(len(text), 9); start++ {
+			want := start
+			for want < len(text) && text[want] != '"' && text[want] != '\\' && text[want] >= ' ' {
+				want++
+			}
+			if got := plainEnd(text, start); got != want {
+				t.Fatalf("plainEnd(%q, %d) = %d, want %d", text, start, got, want)
+			}
+		}
+	})
+}

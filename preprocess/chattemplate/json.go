@@ -1,10 +1,13 @@
 package chattemplate
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/big"
+	"math/bits"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
@@ -293,30 +296,50 @@ func (p *jsonParser) digits() int {
 }
 
 func (p *jsonParser) string() (string, error) {
-	p.pos++
-	start := p.pos
-	for p.pos < len(p.text) {
-		switch c := p.text[p.pos]; {
-		case c == '"':
-			s := p.text[start:p.pos]
+	start := p.pos + 1
+	p.pos = plainEnd(p.text, start)
+	if p.pos < len(p.text) {
+		switch p.text[p.pos] {
+		case '"':
 			p.pos++
-			return s, nil
-		case c == '\\':
+			return p.text[start : p.pos-1], nil
+		case '\\':
 			return p.escapedString(start)
-		case c < ' ':
-			return "", p.fail("no control character in a string")
 		}
-		p.pos++
+		return "", p.fail("no control character in a string")
 	}
 	return "", p.fail("'\"'")
 }
 
+// plainEnd returns the place of the first quote, backslash or control character at or after pos, or the length of the text. It
+// looks at eight bytes at a time: prompts are long.
+func plainEnd(text string, pos int) int {
+	const (
+		ones  = 0x0101010101010101
+		highs = 0x8080808080808080
+	)
+	for ; pos+8 <= len(text); pos += 8 {
+		// The lowest byte that any of the tests marks is one that they are right about.
+		w := binary.LittleEndian.Uint64(unsafe.Slice(unsafe.StringData(text[pos:]), 8))
+		quote, slash := w^('"'*ones), w^('\\'*ones)
+		found := ((quote-ones)&^quote | (slash-ones)&^slash | (w-' '*ones)&^w) & highs
+		if found != 0 {
+			return pos + bits.TrailingZeros64(found)/8
+		}
+	}
+	for ; pos < len(text); pos++ {
+		if c := text[pos]; c == '"' || c == '\\' || c < ' ' {
+			return pos
+		}
+	}
+	return pos
+}
+
 // escapedString goes on with a string that began at start, from its first backslash.
 func (p *jsonParser) escapedString(start int) (string, error) {
-	b := append(make([]byte, 0, p.pos-start+32), p.text[start:p.pos]...)
+	b := append(make([]byte, 0, p.quoteAfter(p.pos)-start), p.text[start:p.pos]...)
 	for p.pos < len(p.text) {
-		c := p.text[p.pos]
-		switch {
+		switch c := p.text[p.pos]; {
 		case c == '"':
 			p.pos++
 			return unsafe.String(unsafe.SliceData(b), len(b)), nil
@@ -354,13 +377,32 @@ func (p *jsonParser) escapedString(start int) (string, error) {
 			return "", p.fail("no control character in a string")
 		default:
 			run := p.pos
-			for p.pos < len(p.text) && p.text[p.pos] >= ' ' && p.text[p.pos] != '"' && p.text[p.pos] != '\\' {
-				p.pos++
-			}
+			p.pos = plainEnd(p.text, run)
 			b = append(b, p.text[run:p.pos]...)
 		}
 	}
 	return "", p.fail("'\"'")
+}
+
+// quoteAfter returns the place of the quote that ends the string around pos, or the length of the text. What is between has
+// no longer form without its escapes.
+func (p *jsonParser) quoteAfter(pos int) int {
+	for pos < len(p.text) {
+		i := strings.IndexByte(p.text[pos:], '"')
+		if i < 0 {
+			break
+		}
+		pos += i
+		slashes := 0
+		for p.text[pos-1-slashes] == '\\' {
+			slashes++
+		}
+		if slashes%2 == 0 {
+			return pos
+		}
+		pos++
+	}
+	return len(p.text)
 }
 
 // unicodeEscape reads the digits of \u and, for the first half of a surrogate pair, the second half. A lone half has no
