@@ -51,11 +51,15 @@ const (
 )
 
 // compile compiles a template.
-func (f *Formatter) compile(source string) (*chattemplate.Template, error) {
+func (f *Formatter) compile(source string, limits chattemplate.Limits) (*chattemplate.Template, error) {
 	return chattemplate.Compile(adapt(source), chattemplate.Options{
-		Now: f.options.Now, Limits: f.options.Limits, Dialect: chattemplate.MiniJinja, Filters: filters,
+		Now: f.options.Now, Limits: limits, Dialect: chattemplate.MiniJinja, Filters: filters,
 	})
 }
+
+// probeLimits are far above what a template does with a few words, and far below what a hostile one could make of a dozen
+// probes otherwise.
+var probeLimits = chattemplate.Limits{Steps: 1_000_000, OutputBytes: 1 << 20, AllocatedBytes: 16 << 20, Depth: 100}
 
 // filters are what published templates use beyond Jinja's own filters.
 var filters = map[string]func(chattemplate.Value, []chattemplate.Value) (chattemplate.Value, error){
@@ -70,11 +74,12 @@ func fromJSON(value chattemplate.Value, _ []chattemplate.Value) (chattemplate.Va
 	return chattemplate.ParseJSONString(value.Str())
 }
 
-// examine finds out how a template wants messages to look. tools is what it is probed with: null, or a list of tools.
-func (f *Formatter) examine(template *chattemplate.Template, tools string) *form {
+// examine finds out how a template wants messages to look, by rendering probe, the same template with other limits. tools is
+// what it is probed with: null, or a list of tools.
+func (f *Formatter) examine(template, probe *chattemplate.Template, tools string) *form {
 	t := &form{template: template}
 	source := template.Source()
-	p := f.prober(template, tools)
+	p := f.prober(probe, tools)
 	if strings.Contains(source, "arguments is string") {
 		text, ok := p.render(callProbe(`""`, `"`+strings.ReplaceAll(probeArguments, `"`, `\"`)+`"`))
 		t.stringArguments = ok && strings.Contains(text, probeArguments)
@@ -119,9 +124,6 @@ func (t *form) probeArguments() string {
 
 // examineContent finds out how templates take parts; it asks the default template, without telling it anything else.
 func (f *Formatter) examineContent(template *chattemplate.Template) contentUse {
-	if template == nil {
-		return contentUse{}
-	}
 	variables := chattemplate.NewDict(1)
 	variables.Set("add_generation_prompt", chattemplate.False)
 	p := prober{template, variables.Value().Entries()}

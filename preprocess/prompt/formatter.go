@@ -139,18 +139,22 @@ func (f *Formatter) setTemplates(sources map[string]string) error {
 		template := compiled[source]
 		if template == nil {
 			var err error
-			if template, err = f.compile(source); err != nil {
+			if template, err = f.compile(source, f.options.Limits); err != nil {
 				return fmt.Errorf("chat template %q: %w", name, err)
 			}
 			compiled[source] = template
+		}
+		probe, err := f.compile(source, probeLimits)
+		if err != nil {
+			return fmt.Errorf("chat template %q: %w", name, err)
 		}
 		tools := "null"
 		if name == "tool_use" {
 			tools = probeTool
 		}
-		f.byName[name] = f.examine(template, tools)
+		f.byName[name] = f.examine(template, probe, tools)
 		if name == "default" {
-			f.content = f.examineContent(template)
+			f.content = f.examineContent(probe)
 		}
 	}
 	return nil

@@ -303,6 +303,23 @@ func TestKnownTemplatesAreAdapted(t *testing.T) {
 	}
 }
 
+// A hostile template is probed a dozen times when its model is loaded: each probe is stopped early.
+func TestProbesAreBounded(t *testing.T) {
+	steps := 0
+	counted := filters["fromjson"]
+	filters["fromjson"] = func(v chattemplate.Value, args []chattemplate.Value) (chattemplate.Value, error) {
+		steps++
+		return counted(v, args)
+	}
+	defer func() { filters["fromjson"] = counted }()
+	if _, err := New(`{% for a in range(100000) %}{% for b in range(100000) %}{% set x = a|fromjson %}{% endfor %}{% endfor %}`, nil, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if limit := 40 * int(probeLimits.Steps); steps == 0 || steps > limit {
+		t.Errorf("loading the template took %d steps, at most %d are meant", steps, limit)
+	}
+}
+
 // FuzzRender: whatever a body holds, a prompt or a refusal comes of it.
 func FuzzRender(f *testing.F) {
 	f.Add([]byte(`[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url"}]}]`), []byte(`[{"function":{"parameters":{}}}]`), []byte(`{"thinking":1}`), true)
