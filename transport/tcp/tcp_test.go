@@ -247,3 +247,22 @@ func (endless) Next(ctx context.Context) (*inference.Output, error) {
 }
 func (endless) Buffered() bool { return false }
 func (endless) Close() error   { return nil }
+
+// BenchmarkRequest is a whole request: sent, acknowledged, one token, the end.
+func BenchmarkRequest(b *testing.B) {
+	client, server := pair(b, Options{})
+	server.Handle("p", counting(false, nil))
+	b.ReportAllocs()
+	for b.Loop() {
+		stream, err := client.Send(context.Background(), target(server, "p", inference.MessagePack), request(1))
+		if err != nil {
+			b.Fatal(err)
+		}
+		for err == nil {
+			_, err = stream.Next(context.Background())
+		}
+		if !errors.Is(err, io.EOF) {
+			b.Fatal(err)
+		}
+	}
+}
