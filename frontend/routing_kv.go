@@ -25,7 +25,8 @@ type kvRouting struct {
 	// needsEvents tells that the index is fed by events, so that workers have to publish them.
 	needsEvents bool
 	index       *kvindex.Index // nil without one
-	predicted   []*kvindex.Predicted
+	predicted   []interface{ Expire(now time.Duration) }
+	lru         *kvindex.LRU // nil without one
 	feed        EventFeed
 	stopWatch   func()
 	cancel      context.CancelFunc
@@ -112,6 +113,15 @@ func (k *kvRouting) makeIndex(config *kv.Config, options *kv.Options) error {
 		}
 		return made, err
 	}
+	if !config.UseKVEvents && config.ApproximatePolicy == "lru" {
+		made, err := kvindex.NewLRU(size, time.Duration(config.TTLSecs*float64(time.Second)))
+		if err != nil {
+			return err
+		}
+		k.lru, k.index, k.predicted = made, made.Index(), append(k.predicted, made)
+		options.Index, options.Recorder, options.Forget = k.index, made, made.RemoveWorker
+		return nil
+	}
 	if !config.UseKVEvents {
 		made, err := predict(config.TTLSecs)
 		if err != nil {
@@ -142,7 +152,6 @@ func warnIgnored(config *kv.Config, logger *slog.Logger) {
 		"router_queue_threshold": config.QueueThreshold != nil, "router_policy_config": config.PolicyConfig != nil,
 		"router_replica_sync": config.ReplicaSync, "use_remote_indexer": config.UseRemoteIndexer, "serve_indexer": config.ServeIndexer,
 		"shared_cache_type": config.SharedCacheType != "none", "conditional_disagg_enabled": config.ConditionalDisagg,
-		"router_approximate_cache_policy": config.ApproximatePolicy == "lru",
 	} {
 		if asked {
 			logger.Warn("a router setting has no effect: this build does not have it yet", "setting", name)
@@ -184,6 +193,9 @@ func (k *kvRouting) observe(metrics *observe.Router) {
 // Members takes note of who is in the set. A worker whose card says that it publishes no KV events is named at once; the others
 // are expected to.
 func (k *kvRouting) Members(set *model.Set) {
+	if k.lru != nil {
+		k.tellCapacities(set)
+	}
 	if !k.needsEvents {
 		return
 	}
@@ -217,6 +229,19 @@ func (k *kvRouting) Members(set *model.Set) {
 	if len(silent) > 0 {
 		k.logger.Error("workers publish no KV events, so that nothing is known of their caches and they are chosen by load alone: "+
 			"switch the events on at the workers, or predict caches with --no-router-kv-events", "workers", silent)
+	}
+}
+
+// tellCapacities tells the predicted caches how large the real ones are.
+func (k *kvRouting) tellCapacities(set *model.Set) {
+	for _, member := range set.Members {
+		c, blocks := &member.Card.Runtime, 0
+		if c.TotalBlocks != nil {
+			blocks = int(*c.TotalBlocks)
+		}
+		for rank := range max(1, c.Ranks) {
+			k.lru.SetCapacity(kvindex.Rank{WorkerID: member.Instance.InstanceID, DPRank: c.RankStart + rank}, blocks)
+		}
 	}
 }
 

@@ -7,8 +7,13 @@ import (
 	"signalbox/inference"
 )
 
-// maxChoices bounds the choice index that a worker may send.
-const maxChoices = 128
+const (
+	// maxChoices bounds the choice index that a worker may send.
+	maxChoices = 128
+	// maxText bounds the text of one choice, in bytes: whole answers are gathered, and a worker that never ends must not fill
+	// the memory. The longest answer that a client can ask for has a million tokens.
+	maxText = 256 << 20
+)
 
 // choice is one of a generation's answers while its tokens arrive.
 type choice struct {
@@ -18,6 +23,7 @@ type choice struct {
 	stage   TextStage
 
 	tokens          int
+	bytes           int
 	reasoningTokens int
 	opened          bool
 	done            bool
@@ -62,6 +68,9 @@ func (r *Run) advance(c *choice, output *inference.Output) error {
 		}
 	} else if reason != inference.FinishNone {
 		c.stoppedHere = true
+	}
+	if c.bytes += len(text); c.bytes > maxText {
+		return inference.Errorf(inference.ProtocolViolation, "the worker sent more than %d bytes of text for one choice", maxText)
 	}
 	first := len(r.pending)
 	before := c.inReasoning

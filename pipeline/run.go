@@ -162,6 +162,9 @@ func (r *Run) absorb(output *inference.Output) error {
 	}
 	if len(output.TokenIDs) > 0 {
 		r.noteTokens(len(output.TokenIDs))
+		if r.current.placement.FollowsOutput && output.Index == 0 {
+			r.current.placement.Output(output.TokenIDs)
+		}
 		if r.canMigrate() {
 			r.generated = append(r.generated, output.TokenIDs...)
 		}

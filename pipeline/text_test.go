@@ -236,6 +236,35 @@ func TestTextOfTheWorkerIsTaken(t *testing.T) {
 	}
 }
 
+// TestAnEndlessAnswerIsEnded: a worker that never stops fills no memory.
+func TestAnEndlessAnswerIsEnded(t *testing.T) {
+	piece := &inference.Output{TokenIDs: ids("?"), Text: strings.Repeat("x", 16<<20), HasText: true}
+	items := make([]*inference.Output, 100)
+	for i := range items {
+		items[i] = piece
+	}
+	b := newBench(&script{items: items, hang: true})
+	run, err := b.Generate(t.Context(), job(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close()
+	total := 0
+	for err == nil {
+		var delta *Delta
+		if delta, err = run.Next(t.Context()); err == nil {
+			total += len(delta.Content)
+		}
+	}
+	if inference.KindOf(err) != inference.ProtocolViolation || total > maxText {
+		t.Errorf("%d bytes, then %v", total, err)
+	}
+	b.ledger.settled(t, "1 Protocol")
+	if b.workers.streams() != 0 {
+		t.Error("the worker may go on")
+	}
+}
+
 // TestStopTokens covers tokens that end an answer: the model's, the client's, and those that are shown.
 func TestStopTokens(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -24,6 +24,8 @@ type Placement struct {
 	Queued bool
 	// QueryOnly marks an answer to a question: nothing is booked and nothing may be sent.
 	QueryOnly bool
+	// FollowsOutput asks the holder to report the ids of generated tokens, see [Placement.Output].
+	FollowsOutput bool
 	// Decision explains the choice; nil unless [Attempt].Explain asked for it.
 	Decision *Decision
 
@@ -53,6 +55,13 @@ type Lease interface {
 	Progress(newTokens int)
 	// End returns the lease; outcome is nil after a complete answer.
 	End(outcome error)
+}
+
+// OutputLease is a lease that follows what a worker generates.
+type OutputLease interface {
+	Lease
+	// Output reports further tokens of the first choice; it must not keep the slice. Like Progress it comes before End.
+	Output(tokens []uint32)
 }
 
 // NewPlacement returns a placement at pin that reports to lease, for implementations of [Router].
@@ -100,6 +109,18 @@ func (p *Placement) Progress(newTokens int) {
 	p.advance(firstToken)
 	if p.lease != nil {
 		p.lease.Progress(newTokens)
+	}
+}
+
+// Output reports generated tokens of the first choice. Only placements with FollowsOutput need it.
+func (p *Placement) Output(tokens []uint32) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	if p.reached == ended {
+		return
+	}
+	if follower, follows := p.lease.(OutputLease); follows {
+		follower.Output(tokens)
 	}
 }
 

@@ -14,7 +14,6 @@ var Unavailable = map[string]string{
 	"use_remote_indexer":                   "an index for other routers",
 	"router_replica_sync":                  "load shared between routers",
 	"enable_session_prefix_index":          "an index of sessions",
-	"router_approximate_cache_policy=lru":  "predicted caches of limited size",
 	"router_queue_threshold":               "queueing while workers are busy",
 	"router_queue_policy=wspt":             "queueing while workers are busy",
 	"session_affinity_ttl_secs":            "session affinity",

@@ -13,6 +13,13 @@ type Index interface {
 	Find(matches *kvindex.Matches, query kvindex.Query)
 }
 
+// Holder is a recorder that also follows requests to their end, and what they generate on the way; *[kvindex.LRU] is one.
+type Holder interface {
+	Recorder
+	// Hold is Record for a request whose end the hold is told. nil means that nothing more is to be told.
+	Hold(rank kvindex.Rank, locals, sequence []uint64, now time.Duration) *kvindex.Hold
+}
+
 // Recorder learns from placements what workers will hold; *[kvindex.Predicted] is one.
 type Recorder interface {
 	// Record tells that the rank is about to compute the prompt, at a reading of the pool's clock. It must not keep the slices.

@@ -3,6 +3,8 @@ package kv
 import (
 	"time"
 
+	"signalbox/kvhash"
+	"signalbox/kvindex"
 	"signalbox/router"
 	"signalbox/router/load"
 )
@@ -28,9 +30,19 @@ type booked struct {
 	dispatched  bool
 	period      uint32 // in which progress was reported last
 	first       time.Duration
+	// hold is the claim on the rank's predicted cache, stream makes identities of what is generated; nil without such a cache.
+	hold   *kvindex.Hold
+	stream *kvhash.Stream
 }
 
-var _ router.Lease = (*booked)(nil)
+var _ router.OutputLease = (*booked)(nil)
+
+// Output adds the blocks that the tokens complete to the rank's predicted cache.
+func (b *booked) Output(tokens []uint32) {
+	if b.hold != nil {
+		b.hold.Extend(b.stream.Append(nil, nil, tokens...))
+	}
+}
 
 // Dispatched implements router.Lease.
 func (b *booked) Dispatched() { b.dispatched = true }
@@ -86,6 +98,7 @@ func (b *booked) End(outcome error) {
 	r.mutex.Lock()
 	r.tracker.Free(b.handle, now)
 	r.mutex.Unlock()
+	b.hold.Release()
 	r.options.Pool.Judge(b.worker, outcome)
 	if r.options.Observer != nil && b.dispatched {
 		r.options.Observer.Ended(b.output)

@@ -127,12 +127,38 @@ func (r *Router) PlaceIn(ctx context.Context, lease *Lease, request *inference.R
 		return err
 	}
 	if how.record && len(p.locals) > 0 {
-		r.options.Recorder.Record(kvindex.Rank{WorkerID: lease.WorkerID, DPRank: lease.Rank}, p.locals, p.sequence, r.clock.Now())
+		if err := r.record(lease, request, p); err != nil {
+			lease.Placement.End(nil)
+			return err
+		}
 	}
 	if steps != nil {
 		steps.Total = r.clock.Now() - start
 		r.options.Observer.Decided(&lease.Placement, steps)
 	}
+	return nil
+}
+
+// record tells the recorder of a placement.
+func (r *Router) record(lease *Lease, request *inference.Request, p *prompt) error {
+	rank := kvindex.Rank{WorkerID: lease.WorkerID, DPRank: lease.Rank}
+	holder, holds := r.options.Recorder.(Holder)
+	if !holds {
+		r.options.Recorder.Record(rank, p.locals, p.sequence, r.clock.Now())
+		return nil
+	}
+	hold := holder.Hold(rank, p.locals, p.sequence, r.clock.Now())
+	if hold == nil {
+		return nil
+	}
+	hasher, err := r.hasher(&request.Routing)
+	if err != nil {
+		hold.Release()
+		return inference.Errorf(inference.Unroutable, "hash the prompt: %v", err)
+	}
+	stream := hasher.Stream()
+	stream.Append(nil, nil, request.TokenIDs...)
+	lease.booking.hold, lease.booking.stream, lease.FollowsOutput = hold, stream, true
 	return nil
 }
 
