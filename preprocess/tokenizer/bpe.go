@@ -61,11 +61,15 @@ func (b *bpe) finish() {
 			b.bytes[c] = id + 1
 		}
 	}
-	b.origins = newOrigins(b.merges, b.merges.pairs, len(b.vocab.spans), b.isSymbol)
-	b.merges.pairs = nil
 	if b.raw {
-		b.greedy = newGreedy(b)
+		b.prepareGreedy()
 	}
+}
+
+// prepareGreedy finds out what encoding without merging needs.
+func (b *bpe) prepareGreedy() {
+	b.origins = newOrigins(b.merges, b.merges.pairs, len(b.vocab.spans), b.isSymbol)
+	b.greedy = newGreedy(b)
 }
 
 // isSymbol tells whether merging may begin with the token.

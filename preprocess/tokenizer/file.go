@@ -190,12 +190,22 @@ func (f *file) build(more []AddedToken) (*Tokenizer, error) {
 	if t.prefix, t.suffix, err = t.template(f.postProcessor); err != nil {
 		return nil, fmt.Errorf("post_processor: %w", err)
 	}
-	if b, ok := t.model.(*bpe); ok && t.raw {
-		if scan := f.preTokenizer.scanner(); scan != nil {
-			t.words = newWordEncoder(scan, b)
-		}
+	if b, ok := t.model.(*bpe); ok {
+		t.words = f.words(b)
+		b.merges.pairs = nil
 	}
 	return t, nil
+}
+
+// words returns the fast way for the file; nil if it has none.
+func (f *file) words(b *bpe) *wordEncoder {
+	if !b.raw {
+		return f.metaWords(b)
+	}
+	if scan := f.preTokenizer.scanner(); scan != nil {
+		return newWordEncoder(scan, b, "")
+	}
+	return nil
 }
 
 // addTokens registers the added tokens of the file, then those of other files unless the file has them as special ones.

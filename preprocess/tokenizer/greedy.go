@@ -43,37 +43,41 @@ func (g *greedy) size(id uint32) int {
 	return int(s.end - s.start)
 }
 
-const anyLength = 1 << 30
-
-// encode appends the ids of text; false if some of it is no token at all, dst is then as it was.
+// encode appends the ids of text. It returns false, and dst as it was, if some of the text is no token at all, or if it is of the rare
+// kind, such as long runs of one character, in which nearly no token may follow another one, so that merging is faster.
 func (g *greedy) encode(dst []uint32, text string) ([]uint32, bool) {
 	start := len(dst)
-	var dead map[int]bool // places from which there is no way on; there are few if any
+	var dead []uint64 // bits of places from which there is no way on; most texts have none
 	at := 0
-	limit := anyLength
+	tries := 32 + len(text)/2
 	for at < len(text) {
-		id, size := g.tokens.longest(text, at, limit)
-		if size == 0 {
-			if len(dst) == start {
-				return dst, false
+		id := g.tokens.longest(text, at)
+		for {
+			if id == noShorter { // go back and take a shorter token there
+				if len(dst) == start {
+					return dst, false
+				}
+				if dead == nil {
+					dead = make([]uint64, len(text)/64+1)
+				}
+				dead[at/64] |= 1 << (at % 64)
+				id = dst[len(dst)-1]
+				dst = dst[:len(dst)-1]
+				at -= g.size(id)
+				id = g.tokens.shorter[id]
+				continue
 			}
-			if dead == nil {
-				dead = make(map[int]bool)
+			end := at + g.size(id)
+			if (dead == nil || dead[end/64]&(1<<(end%64)) == 0) && (len(dst) == start || g.origins.meet(g.merges, dst[len(dst)-1], id, none)) {
+				dst = append(dst, id)
+				at = end
+				break
 			}
-			dead[at] = true
-			last := dst[len(dst)-1]
-			dst = dst[:len(dst)-1]
-			limit = g.size(last) - 1
-			at -= g.size(last)
-			continue
+			id = g.tokens.shorter[id]
+			if tries--; tries < 0 {
+				return dst[:start], false
+			}
 		}
-		if dead[at+size] || len(dst) > start && !g.origins.meet(g.merges, dst[len(dst)-1], id, none) {
-			limit = size - 1
-			continue
-		}
-		dst = append(dst, id)
-		at += size
-		limit = anyLength
 	}
 	return dst, true
 }

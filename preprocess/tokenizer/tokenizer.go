@@ -131,6 +131,10 @@ func (t *Tokenizer) stretch(out *result, in text) {
 	if in.s == "" {
 		return
 	}
+	if t.words != nil && t.words.mark != "" && len(t.addedNormalized.tokens) == 0 && !out.track {
+		out.ids = t.words.encode(out.ids, in.s) // which does what the normalizer would do
+		return
+	}
 	if t.normalize != nil {
 		in = t.normalize(in)
 	}
@@ -149,7 +153,7 @@ func (t *Tokenizer) pieces(out *result, in text) {
 	if in.s == "" {
 		return
 	}
-	if t.words != nil && !out.track {
+	if t.words != nil && t.words.mark == "" && !out.track {
 		out.ids = t.words.encode(out.ids, in.s)
 		return
 	}

@@ -12,7 +12,11 @@ type trie struct {
 	count int
 	// pairs holds the node of the first two bytes, +1; 0 for none.
 	pairs []uint32
+	// shorter holds, by token, the longest other token that it begins with, or noShorter.
+	shorter []uint32
 }
+
+const noShorter = 1<<32 - 1
 
 const (
 	childBits = 22 // more nodes than that are refused
@@ -20,7 +24,7 @@ const (
 )
 
 func newTrie(tokens, edges int) *trie {
-	t := &trie{inner: uint32(tokens), next: uint32(tokens), pairs: make([]uint32, 1<<16)}
+	t := &trie{inner: uint32(tokens), next: uint32(tokens), pairs: make([]uint32, 1<<16), shorter: make([]uint32, tokens)}
 	size := tableSize(edges)
 	t.slots = make([]uint64, size)
 	t.shift = uint(64 - bits.Len(uint(size-1)))
@@ -46,10 +50,14 @@ func (t *trie) child(node uint32, c byte) (uint32, bool) {
 	}
 }
 
-// add puts a token in. It returns false when the trie is full.
+// add puts a token in; shorter tokens come first, so that the node at which one ends is not there yet. It returns false when the trie
+// is full.
 func (t *trie) add(token []byte, id uint32) bool {
-	node := uint32(rootNode)
+	node, shorter := uint32(rootNode), uint32(noShorter)
 	for i, c := range token {
+		if node < t.inner {
+			shorter = node
+		}
 		last := i == len(token)-1
 		key := edgeKey(node, c)
 		at := t.start(key)
@@ -58,8 +66,7 @@ func (t *trie) add(token []byte, id uint32) bool {
 			at++
 		}
 		slot := &t.slots[at&mask]
-		switch {
-		case *slot == 0:
+		if *slot == 0 {
 			child := id
 			if !last {
 				child = t.next
@@ -69,47 +76,42 @@ func (t *trie) add(token []byte, id uint32) bool {
 				return false
 			}
 			*slot = key<<childBits | uint64(child)
-		case last:
-			// Tokens come in order of length, so that nothing but another id of the same text can be here.
 		}
 		node = uint32(*slot) & rootNode
 		if i == 1 {
 			t.pairs[int(token[0])|int(c)<<8] = node + 1
 		}
 	}
+	t.shorter[id] = shorter
 	return true
 }
 
-// longest returns the longest token of at most limit bytes that begins at i, and its length; length 0 if there is none.
-func (t *trie) longest(text string, i, limit int) (id uint32, size int) {
-	end := min(len(text), i+limit)
-	if i >= end {
-		return 0, 0
-	}
+// longest returns the longest token that begins at i; noShorter if there is none.
+func (t *trie) longest(text string, i int) (id uint32) {
+	id = noShorter
 	node, ok := t.child(rootNode, text[i])
 	if !ok {
-		return 0, 0
+		return id
 	}
 	if node < t.inner {
-		id, size = node, 1
+		id = node
 	}
-	if i+1 >= end {
-		return id, size
+	if i++; i == len(text) {
+		return id
 	}
-	pair := t.pairs[int(text[i])|int(text[i+1])<<8]
+	pair := t.pairs[int(text[i-1])|int(text[i])<<8]
 	if pair == 0 {
-		return id, size
+		return id
 	}
-	node = pair - 1
-	for n := 2; ; n++ {
+	for node = pair - 1; ; {
 		if node < t.inner {
-			id, size = node, n
+			id = node
 		}
-		if i+n >= end {
-			return id, size
+		if i++; i == len(text) {
+			return id
 		}
-		if node, ok = t.child(node, text[i+n]); !ok {
-			return id, size
+		if node, ok = t.child(node, text[i]); !ok {
+			return id
 		}
 	}
 }

@@ -1,54 +1,83 @@
 package tokenizer
 
 import (
+	"bytes"
 	"encoding/binary"
+	"hash/maphash"
 	"math/bits"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 )
 
-// wordEncoder is the fast way for texts that a known scanner cuts and byte-level BPE encodes. Most words are one token, which a table
-// of all such tokens tells; the others come out of a cache, or are merged.
+// wordEncoder is the fast way for texts that a known scanner cuts and byte-level BPE encodes. Each encoding goroutine borrows a small
+// table of the words that it met last, which stays in the nearest memory; behind it are a table of all words that are one token and
+// a cache of other words, which all share; only what none of them has is encoded.
 type wordEncoder struct {
 	scan  scanner
 	bpe   *bpe
 	whole *wholeWords
 	cache *wordCache
+	// mark is what the model writes for a space; "" if it leaves spaces.
+	mark    string
+	prepend bool // a space comes in front of all text
+	runs    [1 << 10]atomic.Pointer[longPiece]
+	recent  sync.Pool // *recentWords
 }
 
-func newWordEncoder(scan scanner, b *bpe) *wordEncoder {
-	return &wordEncoder{scan: scan, bpe: b, whole: newWholeWords(b), cache: newWordCache()}
+func newWordEncoder(scan scanner, b *bpe, mark string) *wordEncoder {
+	return &wordEncoder{scan: scan, bpe: b, mark: mark, whole: newWholeWords(b, mark), cache: newWordCache()}
 }
 
 func (w *wordEncoder) encode(dst []uint32, s string) []uint32 {
+	recent, ok := w.recent.Get().(*recentWords)
+	if !ok {
+		recent = new(recentWords)
+	}
+	if w.prepend {
+		s = " " + s
+	}
 	dst = slices.Grow(dst, len(s)/4+16)
 	var ends [128]int32
 	for at := 0; at < len(s); {
 		n := w.scan(s, at, ends[:])
 		for _, end := range ends[:n] {
 			size := int(end) - at
-			if size <= shortWord {
-				key := shortKey(s, at, size)
-				if id, ok := w.whole.find(key); ok {
-					dst = append(dst, id)
-					at = int(end)
-					continue
-				}
+			if size > recentWord {
+				dst = w.shared(dst, s, at, int(end))
+				at = int(end)
+				continue
 			}
-			dst = w.rare(dst, s, at, int(end))
+			key := makeWordKey(s, at, size)
+			slot := recent.slot(key)
+			switch {
+			case slot.low != key.low || (slot.high^key.high)<<countBits != 0:
+				start := len(dst)
+				dst = w.shared(dst, s, at, int(end))
+				slot.put(key, dst[start:])
+			case slot.high>>(64-countBits) == 1:
+				dst = append(dst, uint32(slot.ids[0]))
+			default:
+				dst = slot.get(dst)
+			}
 			at = int(end)
 		}
 	}
+	w.recent.Put(recent)
 	return dst
 }
 
-// rare encodes a piece that is not a short word of one token.
-func (w *wordEncoder) rare(dst []uint32, s string, at, end int) []uint32 {
+// shared encodes a piece with what all goroutines share.
+func (w *wordEncoder) shared(dst []uint32, s string, at, end int) []uint32 {
 	piece := s[at:end]
-	if len(piece) > cachedWord {
-		if id, ok := w.bpe.vocab.id(piece); ok && w.bpe.isWhole(id) {
+	if len(piece) <= shortWord {
+		if id, ok := w.whole.find(shortKey(s, at, len(piece))); ok {
 			return append(dst, id)
 		}
-		return w.bpe.mergeAll(dst, piece)
+	}
+	if len(piece) > cachedWord {
+		return w.long(dst, piece)
 	}
 	key := makeLongKey(s, at, len(piece))
 	ways := w.cache.ways(&key)
@@ -56,13 +85,94 @@ func (w *wordEncoder) rare(dst []uint32, s string, at, end int) []uint32 {
 		return found
 	}
 	start := len(dst)
-	if id, ok := w.bpe.vocab.id(piece); ok && w.bpe.isWhole(id) {
-		dst = append(dst, id)
-	} else {
-		dst = w.bpe.mergeAll(dst, piece)
-	}
+	dst = w.fresh(dst, piece)
 	ways.put(&key, dst[start:])
 	return dst
+}
+
+// fresh encodes a piece that no table has.
+func (w *wordEncoder) fresh(dst []uint32, piece string) []uint32 {
+	if w.mark != "" {
+		piece = strings.ReplaceAll(piece, " ", w.mark)
+	}
+	if id, ok := w.bpe.vocab.id(piece); ok && w.bpe.isWhole(id) {
+		return append(dst, id)
+	}
+	if w.mark != "" {
+		return w.bpe.encodeMarked(dst, piece)
+	}
+	return w.bpe.mergeAll(dst, piece)
+}
+
+// long encodes a piece that is too long for the cache of words. Runs of white space and rules of dashes come again and again, and take
+// the longest to encode.
+func (w *wordEncoder) long(dst []uint32, piece string) []uint32 {
+	const longest = 256
+	if len(piece) > longest {
+		return w.fresh(dst, piece)
+	}
+	slot := &w.runs[maphash.String(w.bpe.vocab.seed, piece)%uint64(len(w.runs))]
+	if known := slot.Load(); known != nil && known.text == piece {
+		return append(dst, known.ids...)
+	}
+	start := len(dst)
+	dst = w.fresh(dst, piece)
+	slot.Store(&longPiece{strings.Clone(piece), slices.Clone(dst[start:])})
+	return dst
+}
+
+type longPiece struct {
+	text string
+	ids  []uint32
+}
+
+// recentWords is a table of words that one goroutine met last; a quarter of a megabyte.
+type recentWords [1 << recentBits]recentSlot
+
+const (
+	recentBits = 13
+	recentWord = 15 // bytes
+	recentIDs  = 6
+	countBits  = 4 // of wordKey.high that hold the number of ids in a recentSlot
+)
+
+// recentSlot is a word, with the number of its ids above the key, and the ids, three to a word.
+type recentSlot struct {
+	wordKey
+	ids [2]uint64
+}
+
+func (r *recentWords) slot(key wordKey) *recentSlot { return &r[key.hash()>>(64-recentBits)] }
+
+func (s *recentSlot) put(key wordKey, ids []uint32) {
+	if len(ids) > recentIDs {
+		return
+	}
+	s.wordKey = key
+	s.high |= uint64(len(ids)) << (64 - countBits)
+	s.ids = [2]uint64{}
+	for i, id := range ids {
+		s.ids[i/3] |= uint64(id) << (i % 3 * idBits)
+	}
+}
+
+func (s *recentSlot) get(dst []uint32) []uint32 {
+	count := int(s.high >> (64 - countBits))
+	for i := range count {
+		dst = append(dst, uint32(s.ids[i/3]>>(i%3*idBits))&maxID)
+	}
+	return dst
+}
+
+// makeWordKey makes the key of up to recentWord bytes: their text and, above it, how many.
+func makeWordKey(s string, at, n int) wordKey {
+	if at+16 <= len(s) {
+		mask := &keyMasks[n&15]
+		return wordKey{eight(s, at) & mask.low, eight(s, at+8)&mask.high | uint64(n)<<56}
+	}
+	var b [16]byte
+	copy(b[:], s[at:at+n])
+	return wordKey{binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:]) | uint64(n)<<56}
 }
 
 // shortWord is the length in bytes of words that, with their length and a token id, fill two machine words.
@@ -107,11 +217,19 @@ type wholeWords struct {
 	shift uint
 }
 
-func newWholeWords(b *bpe) *wholeWords {
+// newWholeWords makes the table. Marks for spaces become spaces again.
+func newWholeWords(b *bpe, mark string) *wholeWords {
 	n := 0
 	each := func(do func(id uint32, token []byte)) {
 		for id := range uint32(len(b.vocab.spans)) {
-			if token := b.vocab.token(id); len(token) > 0 && len(token) <= shortWord && b.isWhole(id) {
+			token := b.vocab.token(id)
+			if known, ok := b.vocab.idOf(token); !ok || known != id || !b.isWhole(id) {
+				continue // another id has the text, or it is encoded to others
+			}
+			if mark != "" {
+				token = bytes.ReplaceAll(token, []byte(mark), []byte(" "))
+			}
+			if len(token) > 0 && len(token) <= shortWord {
 				do(id, token)
 			}
 		}
@@ -120,9 +238,6 @@ func newWholeWords(b *bpe) *wholeWords {
 	size := tableSize(n)
 	w := &wholeWords{slots: make([]wordKey, size), shift: uint(64 - bits.Len(uint(size-1)))}
 	each(func(id uint32, token []byte) {
-		if known, ok := b.vocab.idOf(token); !ok || known != id {
-			return // another id has the text
-		}
 		key := shortKey(string(token), 0, len(token))
 		i := key.hash() >> w.shift
 		for w.slots[i] != (wordKey{}) {

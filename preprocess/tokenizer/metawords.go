@@ -1,0 +1,176 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// Models like Gemma and Llama 2 merge whole texts, in which a mark stands for each space, without splitting them before. Still merging
+// hardly ever goes across words: no token has a mark behind a letter, say. A place between two characters that are not neighbours in
+// any token is one that no merge can reach across, so that a text may be cut there and its parts be encoded one by one.
+
+// spaceMark is what those models write for a space.
+const spaceMark = "▁"
+
+// neighbours tells which characters are next to each other in some token. A space stands for a mark that comes from a space; a mark that
+// was written is one of its own kind, and all other characters beyond ASCII are one kind.
+type neighbours [writtenMark + 1][writtenMark + 1]bool
+
+const (
+	wideCharacter = utf8.RuneSelf + iota
+	writtenMark
+)
+
+func newNeighbours(b *bpe) *neighbours {
+	n := new(neighbours)
+	seen := make([]bool, len(b.vocab.spans))
+	for _, id := range b.merges.into {
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
+		token := b.vocab.token(id)
+		var last []int
+		for i := 0; i < len(token); {
+			r, size := utf8.DecodeRune(token[i:])
+			this := []int{min(int(r), wideCharacter)}
+			if string(token[i:i+size]) == spaceMark {
+				this = []int{' ', writtenMark}
+			}
+			for _, left := range last {
+				for _, right := range this {
+					n[left][right] = true
+				}
+			}
+			last = this
+			i += size
+		}
+	}
+	return n
+}
+
+// cuts tells whether no token reaches across the place i, which is within the text.
+func (n *neighbours) cuts(text string, i int) bool {
+	left, right := int(text[i-1]), int(text[i])
+	if left >= utf8.RuneSelf {
+		left = wideCharacter
+		if strings.HasSuffix(text[:i], spaceMark) {
+			left = writtenMark
+		}
+	}
+	if right >= utf8.RuneSelf {
+		right = wideCharacter
+		if strings.HasPrefix(text[i:], spaceMark) {
+			right = writtenMark
+		}
+	}
+	return !n[left][right]
+}
+
+// scanner cuts where no token reaches across, mostly in front of spaces.
+func (n *neighbours) scanner() scanner {
+	return func(text string, i int, ends []int32) int {
+		for at := range ends {
+			if i >= len(text) {
+				return at
+			}
+			for {
+				c := text[i]
+				i++
+				switch {
+				case isASCIILetter(c):
+					i = letterRun(text, i)
+				case c >= utf8.RuneSelf:
+					for i < len(text) && text[i] >= utf8.RuneSelf {
+						i++
+					}
+				}
+				if i == len(text) || n.cuts(text, i) {
+					break
+				}
+			}
+			ends[at] = int32(i)
+		}
+		return len(ends)
+	}
+}
+
+// metaWords returns the fast way for a model that merges whole texts with marks for spaces; nil if the file is not like that.
+func (f *file) metaWords(b *bpe) *wordEncoder {
+	prepend, ok := f.marksSpaces()
+	if !ok || b.raw || b.ignoreMerges || !b.fallback || b.prefix != "" || b.suffix != "" {
+		return nil
+	}
+	isByte := make(map[uint32]bool, 256)
+	for _, id := range b.bytes {
+		if id == 0 {
+			return nil
+		}
+		isByte[id-1] = true
+	}
+	for rank, p := range b.merges.pairs {
+		if isByte[p.left] || isByte[p.right] || isByte[b.merges.into[rank]] {
+			return nil
+		}
+	}
+	n := newNeighbours(b)
+	for c := 'a'; c <= 'z'; c++ {
+		if n[c][' '] {
+			return nil // words would hardly be cut
+		}
+	}
+	b.prepareGreedy()
+	w := newWordEncoder(n.scanner(), b, spaceMark)
+	w.prepend = prepend
+	return w
+}
+
+// marksSpaces tells whether the normalizer writes marks for spaces and nothing else, whether it puts a mark in front of the text, and
+// whether nothing is split.
+func (f *file) marksSpaces() (prepend, ok bool) {
+	steps := []node{}
+	if f.normalizer != nil {
+		steps = append(steps, *f.normalizer)
+		if f.normalizer.Type == "Sequence" {
+			steps = f.normalizer.Normalizers
+		}
+	}
+	if len(steps) == 2 && steps[0].Type == "Prepend" && steps[0].Prepend == spaceMark {
+		prepend, steps = true, steps[1:]
+	}
+	if len(steps) != 1 {
+		return false, false
+	}
+	s, p := steps[0], f.preTokenizer
+	if s.Type != "Replace" || s.Pattern.String == nil || *s.Pattern.String != " " || s.Content != spaceMark {
+		return false, false
+	}
+	if p != nil && (p.Type != "Split" || p.Pattern.String == nil || *p.Pattern.String != " ") {
+		return false, false
+	}
+	return prepend, true
+}
+
+// encodeMarked appends the ids of text in which marks stand for spaces. Characters that the vocabulary has not are bytes.
+func (b *bpe) encodeMarked(dst []uint32, text string) []uint32 {
+	start := 0
+	for i, r := range text {
+		size := utf8.RuneLen(r)
+		if _, known := b.vocab.id(text[i : i+size]); known {
+			continue
+		}
+		dst = b.encodeKnown(dst, text[start:i])
+		for j := range size {
+			dst = append(dst, b.bytes[text[i+j]]-1)
+		}
+		start = i + size
+	}
+	return b.encodeKnown(dst, text[start:])
+}
+
+func (b *bpe) encodeKnown(dst []uint32, text string) []uint32 {
+	if text == "" {
+		return dst
+	}
+	return b.mergeAll(dst, text)
+}
