@@ -413,6 +413,34 @@ func TestRecordersLearnFromPlacements(t *testing.T) {
 	}
 }
 
+func TestPredictedCachesHoldPromptAndOutput(t *testing.T) {
+	lru, err := kvindex.NewLRU(kvindex.Options{Shards: 1}, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lru.SetCapacity(kvindex.Rank{WorkerID: 1}, 64/blockSize)
+	b := newBench(t, numbered(1), func(o *kv.Options) { o.Index, o.Recorder, o.Forget = lru.Index(), lru, lru.RemoveWorker })
+	first := b.place(b.request(words(1, 32)), router.Attempt{})
+	if !first.FollowsOutput {
+		t.Fatal("the placement does not ask for its output")
+	}
+	answer := words(7, 2*blockSize)
+	for _, token := range answer {
+		first.Output([]uint32{token})
+	}
+	turn := append(words(1, 32), answer...)
+	if next := b.place(b.request(turn), router.Attempt{}); next.CachedTokens != len(turn) {
+		t.Errorf("%d tokens of the next turn are cached, want all %d of prompt and answer", next.CachedTokens, len(turn))
+	} else {
+		next.End(nil)
+	}
+	first.End(nil)
+	b.place(b.request(words(3, 64)), router.Attempt{}).End(nil) // fills the cache
+	if again := b.place(b.request(turn), router.Attempt{}); again.CachedTokens != 0 {
+		t.Errorf("%d tokens are cached beyond the capacity", again.CachedTokens)
+	}
+}
+
 func TestTheLongerPrefixOfBothIndexesCounts(t *testing.T) {
 	primary, side := &shelf{}, &notebook{}
 	b := newBench(t, numbered(2), func(o *kv.Options) { o.Index, o.Predicted, o.Recorder = primary, side, side })
