@@ -112,18 +112,14 @@ func (s *shard) storeLower(r *rank, event *Event) error {
 	}
 	o := r.lower
 	var sequence uint64
-	root, known, parent := !event.HasParent, true, event.Parent
-	if event.HasParent {
-		sequence, known = s.place(r, event.Parent)
-	}
+	root, known, parent := !event.HasParent, false, event.Parent
 	room := s.budget.take(len(event.Blocks))
 	defer func() { s.budget.give(room) }()
 	for i, block := range event.Blocks {
 		if at, ok := o.names[event.Tier].find(block.Hash); ok {
-			if id := o.records[at].node; id != 0 {
-				sequence, known = s.lower[event.Tier].node(id).sequence.Load(), true
-			} else {
-				known = false
+			id := o.records[at].node
+			if known = id != 0; known {
+				sequence = s.lower[event.Tier].node(id).sequence.Load()
 			}
 			root, parent = false, block.Hash
 			continue
@@ -131,13 +127,15 @@ func (s *shard) storeLower(r *rank, event *Event) error {
 		if room == 0 {
 			return s.refuse(len(event.Blocks)-i, len(event.Blocks))
 		}
-		switch {
-		case root:
-			sequence = block.Local
-		case known:
+		if root {
+			sequence, known = block.Local, true
+		} else {
+			if !known {
+				sequence, known = s.place(r, parent)
+			}
 			sequence = chainHasher.Next(sequence, block.Local)
 		}
-		if s.lower[event.Tier].full() {
+		if s.lower[event.Tier].full(1) {
 			return s.refuse(len(event.Blocks)-i, len(event.Blocks))
 		}
 		var id uint32

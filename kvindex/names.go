@@ -9,23 +9,76 @@ import (
 // names maps 64-bit names, mostly an engine's block hashes, to numbers from 1 on. Only the goroutine that holds the shard uses it.
 //
 // It is an open-addressing hash table without tombstones. A bucket is a cache line, so that most operations cost one miss: five
-// entries, and a count of the entries that belong to the bucket but lie further on because it was full. A search ends where that
-// count is 0.
+// entries, and a note of the entries that belong to the bucket, or to one before, but lie further on because it was full.
 type names struct {
 	buckets []nameBucket
 	count   int
 }
 
-// nameBucket holds names in halves, for their alignment. A vacant entry has the number 0.
+// nameBucket is one cache line. A vacant entry has the number 0; numbers have no highest bit.
 type nameBucket struct {
-	low, high, number [nameBucketSize]uint32
-	further           uint32
+	name    [nameBucketSize]uint64
+	number  [nameBucketSize]uint32
+	further further
+}
+
+// further notes the entries that a search of this bucket must not miss in those behind it. The low bits count them. The others are a
+// filter: each entry has set one of them. They are cleared when there are no entries left. A search ends where its bit is not set.
+type further uint32
+
+const (
+	furtherCountBits = 10
+	furtherCountMask = 1<<furtherCountBits - 1
+)
+
+// filterBit is the bit of an entry with this hash.
+func filterBit(hash uint64) further {
+	return 1 << (furtherCountBits + hash&0xffffffff*(32-furtherCountBits)>>32)
+}
+
+// add notes an entry; a count that is full stays so.
+func (f *further) add(bit further) {
+	if *f |= bit; *f&furtherCountMask != furtherCountMask {
+		*f++
+	}
+}
+
+// remove takes the note of an entry back.
+func (f *further) remove() {
+	if *f&furtherCountMask == furtherCountMask {
+		return
+	}
+	if *f--; *f&furtherCountMask == 0 {
+		*f = 0
+	}
+}
+
+// used has a bit for each entry that is not vacant. There are no branches in it, nor in those below: where among the five a name is
+// cannot be predicted.
+func (b *nameBucket) used() uint32 {
+	const carry = 1<<31 - 1
+	return (b.number[0]+carry)>>31 | (b.number[1]+carry)>>31<<1 | (b.number[2]+carry)>>31<<2 | (b.number[3]+carry)>>31<<3 |
+		(b.number[4]+carry)>>31<<4
+}
+
+// with has a bit for each entry with the name.
+func (b *nameBucket) with(name uint64) uint32 {
+	other := differs(b.name[0], name) | differs(b.name[1], name)<<1 | differs(b.name[2], name)<<2 | differs(b.name[3], name)<<3 |
+		differs(b.name[4], name)<<4
+	return uint32(other) ^ allEntries
+}
+
+// differs is 0 for equal names and 1 for others.
+func differs(a, b uint64) uint64 {
+	x := a ^ b
+	return (x | -x) >> 63
 }
 
 const (
 	nameBucketSize = 5
-	// A full table grows by a quarter, and so is between 0.68 and 0.85 full.
-	fullPercent = 85
+	allEntries     = 1<<nameBucketSize - 1
+	// A full table grows by a quarter, and so is between 0.56 and 0.7 full.
+	fullPercent = 70
 	// A table that is less full than this shrinks to what growing would make of it.
 	sparsePercent = 30
 )
@@ -45,71 +98,96 @@ func within(hash uint64, n int) int {
 	return int(high)
 }
 
-// home returns the bucket that a name belongs to. The table is not empty.
-func (t *names) home(name uint64) int { return within(scramble(name), len(t.buckets)) }
-
 // warm brings the name's bucket into the processor's cache. The result is of no interest; whoever sums up the results of many
 // names keeps the processor from waiting for one after the other.
 func (t *names) warm(name uint64) uint32 {
 	if len(t.buckets) == 0 {
 		return 0
 	}
-	return t.buckets[t.home(name)].further
+	return uint32(t.buckets[within(scramble(name), len(t.buckets))].further)
 }
 
-// locate returns where the name is; -1 if it is not there.
-func (t *names) locate(name uint64) (bucket, entry int) {
+// locate returns the bucket that the name belongs to, and the one and the entry where it is; there is -1 if it is not in the table.
+func (t *names) locate(name uint64) (home, there, entry int) {
 	if len(t.buckets) == 0 {
-		return -1, 0
+		return -1, -1, 0
 	}
-	low, high := uint32(name), uint32(name>>32)
-	at := t.home(name)
+	hash := scramble(name)
+	bit := filterBit(hash)
+	home = within(hash, len(t.buckets))
+	at := home
 	for range t.buckets {
 		b := &t.buckets[at]
-		for i := range nameBucketSize {
-			if b.low[i] == low && b.high[i] == high && b.number[i] != 0 {
-				return at, i
-			}
+		if hit := b.with(name) & b.used(); hit != 0 {
+			return home, at, bits.TrailingZeros32(hit)
 		}
-		if b.further == 0 {
+		if b.further&bit == 0 {
 			break
 		}
 		if at++; at == len(t.buckets) {
 			at = 0
 		}
 	}
-	return -1, 0
+	return home, -1, 0
 }
 
 // find returns the number of a name.
 func (t *names) find(name uint64) (number uint32, ok bool) {
-	if at, i := t.locate(name); at >= 0 {
+	if _, at, i := t.locate(name); at >= 0 {
 		return t.buckets[at].number[i], true
 	}
 	return 0, false
 }
 
-// insert adds a name that is not there.
-func (t *names) insert(name uint64, number uint32) {
-	if t.count*100 >= len(t.buckets)*nameBucketSize*fullPercent {
-		t.resize(len(t.buckets) + len(t.buckets)/4 + 1)
+// reserve makes room for n more names, so that [names.enter] finds it.
+func (t *names) reserve(n int) {
+	if (t.count+n)*100 > len(t.buckets)*nameBucketSize*fullPercent {
+		t.resize(max(len(t.buckets)*5/4, (t.count+n)*100/fullPercent/nameBucketSize) + 1)
 	}
-	t.count++
-	t.place(name, number)
 }
 
-// place puts a name into the first vacancy from its own bucket on; there is one.
-func (t *names) place(name uint64, number uint32) {
-	at := t.home(name)
+// enter adds a name, for which there is room, unless it is there, and returns the place of its number: 0 where it is new.
+func (t *names) enter(name uint64) *uint32 {
+	hash := scramble(name)
+	home := &t.buckets[within(hash, len(t.buckets))]
+	used := home.used()
+	if hit := home.with(name) & used; hit != 0 {
+		return &home.number[bits.TrailingZeros32(hit)]
+	}
+	if home.further&filterBit(hash) != 0 {
+		if _, at, i := t.locate(name); at >= 0 {
+			return &t.buckets[at].number[i]
+		}
+	}
+	t.count++
+	if used == allEntries {
+		return t.place(name)
+	}
+	vacant := bits.TrailingZeros32(^used)
+	home.name[vacant] = name
+	return &home.number[vacant]
+}
+
+// insert adds a name that is not there.
+func (t *names) insert(name uint64, number uint32) {
+	t.reserve(1)
+	t.count++
+	*t.place(name) = number
+}
+
+// place puts a name into the first vacancy from its own bucket on, and returns the place of its number.
+func (t *names) place(name uint64) *uint32 {
+	hash := scramble(name)
+	bit := filterBit(hash)
+	at := within(hash, len(t.buckets))
 	for {
 		b := &t.buckets[at]
-		for i := range nameBucketSize {
-			if b.number[i] == 0 {
-				b.low[i], b.high[i], b.number[i] = uint32(name), uint32(name>>32), number
-				return
-			}
+		if used := b.used(); used != allEntries {
+			vacant := bits.TrailingZeros32(^used)
+			b.name[vacant] = name
+			return &b.number[vacant]
 		}
-		b.further++
+		b.further.add(bit)
 		if at++; at == len(t.buckets) {
 			at = 0
 		}
@@ -118,14 +196,14 @@ func (t *names) place(name uint64, number uint32) {
 
 // remove drops a name and returns its number.
 func (t *names) remove(name uint64) (number uint32, ok bool) {
-	there, i := t.locate(name)
+	home, there, i := t.locate(name)
 	if there < 0 {
 		return 0, false
 	}
 	number = t.buckets[there].number[i]
 	t.buckets[there].number[i] = 0
-	for at := t.home(name); at != there; {
-		t.buckets[at].further--
+	for at := home; at != there; {
+		t.buckets[at].further.remove()
 		if at++; at == len(t.buckets) {
 			at = 0
 		}
@@ -144,7 +222,7 @@ func (t *names) resize(buckets int) {
 	old := *t
 	t.buckets = make([]nameBucket, buckets)
 	for name, number := range old.all {
-		t.place(name, number)
+		*t.place(name) = number
 	}
 }
 
@@ -153,7 +231,7 @@ func (t *names) all(yield func(name uint64, number uint32) bool) {
 	for at := range t.buckets {
 		b := &t.buckets[at]
 		for i := range nameBucketSize {
-			if b.number[i] != 0 && !yield(uint64(b.high[i])<<32|uint64(b.low[i]), b.number[i]) {
+			if b.number[i] != 0 && !yield(b.name[i], b.number[i]) {
 				return
 			}
 		}

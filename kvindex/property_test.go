@@ -193,7 +193,7 @@ func inspect(t *rapid.T, index *Index) {
 		linked := 0
 		for id := uint32(1); id < d.next; id++ {
 			n := d.node(id)
-			if n.parent == vacantParent {
+			if n.parent&vacantMark != 0 {
 				continue
 			}
 			live++

@@ -23,6 +23,8 @@ type shard struct {
 	device   *tree
 	lower    [Tiers]*space // nil until there are blocks in the tier
 	pending  []found
+	leaving  []uint32
+	warmed   uint32 // see names.warm; of no meaning
 
 	readers atomic.Pointer[readers]
 }
@@ -157,7 +159,9 @@ func (s *shard) apply(event *Event) error {
 
 // store adds blocks on the device.
 func (s *shard) store(r *rank, event *Event) error {
+	d := s.device
 	var parent uint32
+	var p *node
 	var sequence uint64
 	reached := true
 	if event.HasParent {
@@ -165,58 +169,83 @@ func (s *shard) store(r *rank, event *Event) error {
 		if parent, ok = r.blocks.find(event.Parent); !ok {
 			return fmt.Errorf("parent %d: %w", event.Parent, ErrUnknownParent)
 		}
-		n := s.device.node(parent)
-		sequence, reached = n.sequence.Load(), s.device.has(n, r.id)
+		p = d.node(parent)
+		sequence, reached = p.sequence.Load(), d.has(p, r.id)
+	}
+	if d.full(len(event.Blocks)) {
+		return s.refuse(len(event.Blocks), len(event.Blocks))
 	}
 	room := s.budget.take(len(event.Blocks))
-	d := s.device
+	r.blocks.reserve(room)
+	warmed := uint32(0)
+	for i := range event.Blocks {
+		warmed += r.blocks.warm(event.Blocks[i].Hash)
+	}
+	s.warmed = warmed
 	for i := range event.Blocks {
 		block := &event.Blocks[i]
-		if id, ok := r.blocks.find(block.Hash); ok {
-			n := d.node(id)
-			parent, sequence, reached = id, n.sequence.Load(), d.has(n, r.id)
+		if room == 0 {
+			// Only what is there already can follow.
+			id, ok := r.blocks.find(block.Hash)
+			if !ok {
+				return s.refuse(len(event.Blocks)-i, len(event.Blocks))
+			}
+			parent, p = id, d.node(id)
+			sequence, reached = p.sequence.Load(), d.has(p, r.id)
 			continue
 		}
-		if room == 0 {
-			return s.refuse(len(event.Blocks)-i, len(event.Blocks))
+		number := r.blocks.enter(block.Hash)
+		if id := *number; id != 0 {
+			parent, p = id, d.node(id)
+			sequence, reached = p.sequence.Load(), d.has(p, r.id)
+			continue
 		}
-		if parent == 0 {
+		if p == nil {
 			sequence = block.Local
 		} else {
 			sequence = chainHasher.Next(sequence, block.Local)
 		}
-		id, n := d.follow(parent, sequence)
+		room--
+		id, n := d.follow(parent, p, sequence)
 		if id == 0 {
-			if d.full() {
-				s.budget.give(room)
-				return s.refuse(len(event.Blocks)-i, len(event.Blocks))
-			}
-			id, n = d.grow(parent, sequence)
+			id, n = d.grow(parent, p, sequence)
 			if d.keepLocals {
 				*d.local(id) = block.Local
 			}
+			if reached {
+				d.add(n, r.id)
+			} else {
+				d.strand(id, r)
+			}
+		} else {
+			reached = s.share(r, id, n, reached)
 		}
-		r.blocks.insert(block.Hash, id)
-		room--
-		switch {
-		case d.has(n, r.id):
-			d.double(holding{id, int32(r.id)}, 1)
-			reached = true
-		case d.isStranded(id, r):
-			d.double(holding{id, int32(r.id)}, 1)
-			reached = false
-		case reached:
-			d.hold(n, r)
-		default:
-			d.strand(id, r)
-		}
+		*number = id
 		if r.lower != nil {
 			s.settle(r, block.Hash, sequence)
 		}
-		parent = id
+		parent, p = id, n
 	}
 	s.budget.give(room)
 	return nil
+}
+
+// share makes a rank a holder of a node that is there already, and reports whether the rank holds all before it, too.
+func (s *shard) share(r *rank, id uint32, n *node, reached bool) bool {
+	d := s.device
+	switch {
+	case d.has(n, r.id):
+		d.double(holding{id, int32(r.id)}, 1)
+		return true
+	case d.isStranded(id, r):
+		d.double(holding{id, int32(r.id)}, 1)
+		return false
+	case reached:
+		d.hold(n, r)
+	default:
+		d.strand(id, r)
+	}
+	return reached
 }
 
 // refuse counts blocks for which there is no room.
@@ -227,17 +256,26 @@ func (s *shard) refuse(refused, of int) error {
 
 // remove drops blocks from the device.
 func (s *shard) remove(r *rank, event *Event) (err error) {
-	removed := 0
+	// First all names are looked for, then all nodes, and only then anything is changed: so the processor fetches many at a time.
+	warmed := uint32(0)
+	for _, hash := range event.Hashes {
+		warmed += r.blocks.warm(hash)
+	}
+	s.leaving = s.leaving[:0]
 	for _, hash := range event.Hashes {
 		id, ok := r.blocks.remove(hash)
 		if !ok {
 			err = fmt.Errorf("block %d: %w", hash, ErrUnknownBlock)
 			continue
 		}
-		removed++
+		s.leaving = append(s.leaving, id)
+		warmed += s.device.node(id).parent
+	}
+	s.warmed = warmed
+	for _, id := range s.leaving {
 		s.release(r, id)
 	}
-	s.budget.give(removed)
+	s.budget.give(len(s.leaving))
 	s.tidy()
 	return err
 }
@@ -264,7 +302,7 @@ func (s *shard) clear(r *rank) {
 	d := s.device
 	for _, id := range r.blocks.all {
 		n := d.node(id)
-		if n.parent == vacantParent {
+		if n.parent&vacantMark != 0 {
 			continue // held under another name, too, and gone
 		}
 		if d.doubled != nil {

@@ -16,7 +16,7 @@ type space struct {
 	pages  []*page
 	table  *table
 	sets   setWriter
-	vacant uint32 // first of the vacant nodes, linked through child
+	vacant uint32 // first of the vacant nodes, linked through parent
 	next   uint32 // first node that was never used
 	live   int
 	// doubled counts, for a rank that holds a block under several names, the names beyond the first.
@@ -51,10 +51,9 @@ type node struct {
 
 const (
 	pageNodes = 1024
-	// vacantParent marks, on the device, a node that is no block's. In lower tiers that is one with an empty set.
-	vacantParent = ^uint32(0)
-	// maxNodes leaves room for marks in a node's number.
-	maxNodes = 1<<31 - 2
+	// maxNodes leaves room for two marks in a node's number. One is for vacant nodes in the parent field, which leads to the next.
+	maxNodes   = 1 << 30
+	vacantMark = 1 << 31
 )
 
 type (
@@ -127,16 +126,17 @@ func (s *space) find(sequence uint64) (found uint32) {
 	return found
 }
 
-// full reports whether all numbers of nodes are taken.
-func (s *space) full() bool { return s.vacant == 0 && s.next >= maxNodes }
+// full reports whether n more nodes could be too many.
+func (s *space) full(n int) bool { return s.live+n >= maxNodes }
 
 // create makes a node for a block that has none.
 func (s *space) create(sequence uint64) (uint32, *node) {
+	s.live++
 	id := s.vacant
 	var n *node
 	if id != 0 {
 		n = s.node(id)
-		s.vacant = n.child.Load()
+		s.vacant = n.parent &^ vacantMark
 	} else {
 		id = s.next
 		if int(id/pageNodes) == len(s.pages) {
@@ -145,10 +145,7 @@ func (s *space) create(sequence uint64) (uint32, *node) {
 		n = s.node(id)
 		s.next++
 	}
-	n.parent = 0
-	n.child.Store(0)
 	n.sequence.Store(sequence)
-	s.live++
 	return id, n
 }
 
@@ -161,12 +158,11 @@ func (s *space) addPage() {
 	s.publish()
 }
 
-// destroy gives up a node whose set is empty and that is not in the table.
+// destroy gives up a node that has no ranks and no child, and is not in the table.
 func (s *space) destroy(id uint32, n *node) {
-	n.parent = vacantParent
-	n.child.Store(s.vacant)
-	s.vacant = id
 	s.live--
+	n.parent = s.vacant | vacantMark
+	s.vacant = id
 }
 
 // enlist adds a node to the table.

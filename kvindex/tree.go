@@ -30,7 +30,7 @@ const (
 	// severalChildren marks a child field that leads to a cell.
 	severalChildren = 1 << 31
 	// detachedParent is the parent of a node that is detached.
-	detachedParent = vacantParent - 1
+	detachedParent = maxNodes
 )
 
 // cell is one of several children of a node.
@@ -38,22 +38,24 @@ type cell struct{ child, next, previous uint32 }
 
 func newTree(keepLocals bool) *tree { return &tree{space: newSpace(keepLocals)} }
 
-// follow returns the node behind another that has the sequence hash, or nil.
-func (t *tree) follow(parent uint32, sequence uint64) (uint32, *node) {
+// follow returns the node behind another that has the sequence hash, or 0 and nil. The root has no node: p is nil.
+func (t *tree) follow(parent uint32, p *node, sequence uint64) (uint32, *node) {
 	id := uint32(0)
-	if parent != 0 {
-		id = t.node(parent).child.Load()
-	}
-	switch {
-	case parent == 0 || id&severalChildren != 0:
+	if p == nil {
 		id = t.find(sequence)
-	case id != 0 && t.node(id).sequence.Load() != sequence:
-		id = 0
+	} else if id = p.child.Load(); id != 0 {
+		if id&severalChildren != 0 {
+			id = t.find(sequence)
+		} else if n := t.node(id); n.sequence.Load() == sequence {
+			return id, n
+		} else {
+			id = 0
+		}
 	}
-	if id == 0 && t.detached.count > 0 {
-		if id, _ = t.detached.find(sequence); id != 0 && parent != 0 {
+	if id == 0 && t.detached.count > 0 && p != nil {
+		if id, _ = t.detached.find(sequence); id != 0 {
 			t.detached.remove(sequence)
-			t.link(parent, id)
+			t.link(parent, p, id)
 		}
 	}
 	if id == 0 {
@@ -63,20 +65,24 @@ func (t *tree) follow(parent uint32, sequence uint64) (uint32, *node) {
 }
 
 // grow makes a node behind another.
-func (t *tree) grow(parent uint32, sequence uint64) (uint32, *node) {
+func (t *tree) grow(parent uint32, p *node, sequence uint64) (uint32, *node) {
 	id, n := t.create(sequence)
-	if parent == 0 {
+	switch {
+	case p == nil:
+		n.parent = 0
 		t.enlist(id)
-	} else {
-		t.link(parent, id)
+	case p.child.Load() == 0:
+		n.parent = parent
+		p.child.Store(id)
+	default:
+		t.link(parent, p, id)
 	}
 	return id, n
 }
 
 // link makes a node the child of another. Look-ups must find the children that there were at any time meanwhile.
-func (t *tree) link(parent, id uint32) {
+func (t *tree) link(parent uint32, p *node, id uint32) {
 	t.node(id).parent = parent
-	p := t.node(parent)
 	first := p.child.Load()
 	if first == 0 {
 		p.child.Store(id)
@@ -271,7 +277,7 @@ func (t *tree) uproot(id uint32, n *node) {
 
 // compact moves all nodes together and returns their new numbers by the old ones.
 func (t *tree) compact() (moved []uint32) {
-	moved = t.space.compact(func(n *node) bool { return n.parent != vacantParent })
+	moved = t.space.compact(func(n *node) bool { return n.parent&vacantMark == 0 })
 	t.cells, t.vacantCell, t.cellOf, t.stack = nil, 0, names{}, nil
 	for id := uint32(1); id < t.next; id++ {
 		t.node(id).child.Store(0)
@@ -282,7 +288,7 @@ func (t *tree) compact() (moved []uint32) {
 			t.enlist(id)
 		case detachedParent:
 		default:
-			t.link(moved[parent], id)
+			t.link(moved[parent], t.node(moved[parent]), id)
 		}
 	}
 	t.detached.renumber(moved)

@@ -134,18 +134,18 @@ func measure(work workload, o options) (result, error) {
 		quiet, asked = append(quiet, steps[:len(steps)/2]), append(asked, steps[len(steps)/2:])
 	}
 	// The workers become known before the clock starts, one by one, so that they are spread over the shards as over the threads.
-	for worker := range work.filling {
+	for worker := range o.workers {
 		if err := index.Apply(kvindex.Event{Rank: rankOf(worker), Op: kvindex.Stored}); err != nil {
 			return r, err
 		}
 	}
-	if r.filling, _, err = play(index, work.filling, o.threads, false); err != nil {
+	if r.filling, _, err = play(index, work.filling, false); err != nil {
 		return r, err
 	}
-	if r.full, _, err = play(index, quiet, o.threads, false); err != nil {
+	if r.full, _, err = play(index, quiet, false); err != nil {
 		return r, err
 	}
-	if r.mixed, r.lookups, err = play(index, asked, o.threads, true); err != nil {
+	if r.mixed, r.lookups, err = play(index, asked, true); err != nil {
 		return r, err
 	}
 	stats := index.Stats()
@@ -153,7 +153,7 @@ func measure(work workload, o options) (result, error) {
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	r.bytesPerBlock = float64(after.HeapAlloc-before.HeapAlloc-uint64(8*cap(r.lookups))) / float64(r.held)
-	for worker := range work.filling {
+	for worker := range o.workers {
 		index.RemoveWorker(rankOf(worker).WorkerID)
 	}
 	r.emptyBytes = index.Stats().Bytes
@@ -165,45 +165,33 @@ func rankOf(worker int) kvindex.Rank { return kvindex.Rank{WorkerID: mix(uint64(
 
 // play applies all events, those of one worker in order, and returns operations per second up to the end of the last one. With
 // look-ups, each request is looked up before its events are applied, on the same thread, while the others apply theirs.
-func play(index *kvindex.Index, work [][]step, threads int, lookups bool) (rate, []time.Duration, error) {
+func play(index *kvindex.Index, work [][]step, lookups bool) (rate, []time.Duration, error) {
 	operations := 0
 	for _, steps := range work {
 		for _, s := range steps {
 			operations += s.blocks
 		}
 	}
-	took := make([][]time.Duration, threads)
-	errs := make([]error, threads)
+	took := make([][]time.Duration, len(work))
+	errs := make([]error, len(work))
 	for thread := range took {
-		total := 0
-		for worker := thread; worker < len(work); worker += threads {
-			total += len(work[worker])
-		}
-		took[thread] = make([]time.Duration, 0, total)
+		took[thread] = make([]time.Duration, 0, len(work[thread]))
 	}
 	var group sync.WaitGroup
 	start, used := time.Now(), processorTime()
-	for thread := range threads {
+	for thread, steps := range work {
 		group.Go(func() {
 			var matches kvindex.Matches
-			for at, some := 0, true; some; at++ {
-				some = false
-				// Requests of different workers alternate, as they would.
-				for worker := thread; worker < len(work); worker += threads {
-					if at >= len(work[worker]) {
-						continue
-					}
-					some = true
-					s := &work[worker][at]
-					if lookups {
-						asked := time.Now()
-						index.Find(&matches, s.query)
-						took[thread] = append(took[thread], time.Since(asked))
-					}
-					for i := range s.events {
-						if err := index.Apply(s.events[i]); err != nil && errs[thread] == nil {
-							errs[thread] = err
-						}
+			for at := range steps {
+				s := &steps[at]
+				if lookups {
+					asked := time.Now()
+					index.Find(&matches, s.query)
+					took[thread] = append(took[thread], time.Since(asked))
+				}
+				for i := range s.events {
+					if err := index.Apply(s.events[i]); err != nil && errs[thread] == nil {
+						errs[thread] = err
 					}
 				}
 			}

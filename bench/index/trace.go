@@ -146,10 +146,52 @@ func (e *engine) serve(locals, sequence []uint64) step {
 	return result
 }
 
-// workload is what each worker's events are, in order: first until its cache is full, then more.
+// workload is what the workers send: first until their caches are full, then more. Threads share the workers; a thread's steps are
+// in the order in which it takes them.
 type workload struct {
-	filling, full [][]step // by worker
+	filling, full [][]step // by thread
 }
+
+// arrange puts steps into the order in which they are taken, requests of different workers in turn, and their contents side by side
+// in memory in that order: in a router they come from buffers that have just been written, and are no cache miss.
+func arrange(work [][]step, threads int) [][]step {
+	taken := make([][]step, threads)
+	for thread := range taken {
+		var locals, sequence, hashes []uint64
+		var blocks []kvindex.Block
+		var events []kvindex.Event
+		for at, some := 0, true; some; at++ {
+			some = false
+			for worker := thread; worker < len(work); worker += threads {
+				if at < len(work[worker]) {
+					some = true
+					taken[thread] = append(taken[thread], work[worker][at])
+				}
+			}
+		}
+		for _, s := range taken[thread] {
+			locals, sequence = append(locals, s.query.Locals...), append(sequence, s.query.Sequence...)
+			events = append(events, s.events...)
+			for _, e := range s.events {
+				hashes, blocks = append(hashes, e.Hashes...), append(blocks, e.Blocks...)
+			}
+		}
+		for i := range taken[thread] {
+			s := &taken[thread][i]
+			s.query.Locals, locals = cut(locals, len(s.query.Locals))
+			s.query.Sequence, sequence = cut(sequence, len(s.query.Sequence))
+			s.events, events = cut(events, len(s.events))
+			for j := range s.events {
+				e := &s.events[j]
+				e.Hashes, hashes = cut(hashes, len(e.Hashes))
+				e.Blocks, blocks = cut(blocks, len(e.Blocks))
+			}
+		}
+	}
+	return taken
+}
+
+func cut[T any](list []T, n int) (front, rest []T) { return list[:n:n], list[n:] }
 
 func simulate(trace []request, o options) workload {
 	hasher, _ := kvhash.New(kvhash.Scope{BlockSize: 1}) // only chains hashes that are already there
@@ -157,7 +199,7 @@ func simulate(trace []request, o options) workload {
 	for i := range engines {
 		engines[i] = newEngine(i, o.capacity)
 	}
-	w := workload{filling: make([][]step, o.workers), full: make([][]step, o.workers)}
+	filling, full := make([][]step, o.workers), make([][]step, o.workers)
 	operations, next := 0, 0
 	for round := 0; operations < o.operations; round++ {
 		for _, r := range trace {
@@ -166,12 +208,12 @@ func simulate(trace []request, o options) workload {
 			locals := expand(nil, r, round, o.split)
 			s := engines[worker].serve(locals, hasher.AppendSequence(nil, locals))
 			if len(engines[worker].where) < o.capacity {
-				w.filling[worker] = append(w.filling[worker], s)
+				filling[worker] = append(filling[worker], s)
 			} else {
-				w.full[worker] = append(w.full[worker], s)
+				full[worker] = append(full[worker], s)
 				operations += s.blocks
 			}
 		}
 	}
-	return w
+	return workload{filling: arrange(filling, o.threads), full: arrange(full, o.threads)}
 }
