@@ -8,7 +8,9 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"strings"
+	"time"
 
 	"signalbox/api/problem"
 	"signalbox/internal/jsontape"
@@ -22,7 +24,13 @@ type Reader struct {
 	// LimitBytes bounds a body; LimitMB is the same in the unit that the message names.
 	LimitBytes int64
 	LimitMB    int64
+	// IdleTimeout bounds the time in which nothing of a body arrives; 0 means DefaultIdleTimeout.
+	IdleTimeout time.Duration
 }
+
+// DefaultIdleTimeout is how long a client may pause within its body before the request is given up: what it has sent so far
+// takes memory.
+const DefaultIdleTimeout = 60 * time.Second
 
 // NewReader returns a Reader with the limit in MiB.
 func NewReader(limitMB int64) Reader {
@@ -50,7 +58,8 @@ func (r Reader) bytes(w http.ResponseWriter, request *http.Request) ([]byte, *pr
 	if request.ContentLength > r.LimitBytes {
 		return nil, r.tooLarge()
 	}
-	limited := http.MaxBytesReader(w, request.Body, r.LimitBytes)
+	source := &patient{body: request.Body, controller: http.NewResponseController(w), timeout: r.IdleTimeout}
+	limited := http.MaxBytesReader(w, source, r.LimitBytes)
 	var text []byte
 	var err error
 	if n := request.ContentLength; n > 0 {
@@ -66,10 +75,40 @@ func (r Reader) bytes(w http.ResponseWriter, request *http.Request) ([]byte, *pr
 		if errors.As(err, &tooLarge) {
 			return nil, r.tooLarge()
 		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			w.Header().Set("Connection", "close") // the rest may still come, and is no request
+			return nil, &problem.Problem{Status: http.StatusRequestTimeout, Class: "InvalidRequest", Reason: "request.timeout",
+				Message: "The rest of the request body did not arrive in time"}
+		}
 		return nil, problem.Invalid("", "Failed to read the request body: %v", err)
 	}
+	source.end()
 	return text, nil
 }
+
+// patient reads a body and gives up when nothing of it arrives for a while.
+type patient struct {
+	body       io.ReadCloser
+	controller *http.ResponseController
+	timeout    time.Duration
+}
+
+// Read implements io.Reader.
+func (p *patient) Read(buffer []byte) (int, error) {
+	timeout := p.timeout
+	if timeout <= 0 {
+		timeout = DefaultIdleTimeout
+	}
+	_ = p.controller.SetReadDeadline(time.Now().Add(timeout)) // not supported by recorders in tests
+	return p.body.Read(buffer)
+}
+
+// Close implements io.Closer.
+func (p *patient) Close() error { return p.body.Close() }
+
+// end takes the deadline back once all is there: the server goes on reading, to notice a client that goes away. After a failure
+// it stays, so that the server does not wait for the rest either.
+func (p *patient) end() { _ = p.controller.SetReadDeadline(time.Time{}) }
 
 // readSized reads size bytes into one piece of memory that grows with what arrives.
 func readSized(source io.Reader, size int) ([]byte, error) {

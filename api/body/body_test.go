@@ -2,11 +2,13 @@ package body
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"signalbox/internal/jsontape"
 )
@@ -65,6 +67,54 @@ func TestRefusedBodies(t *testing.T) {
 		if text, p := reader.Raw(httptest.NewRecorder(), test.request); p == nil || p.Status != test.status || text != nil {
 			t.Errorf("%s: %+v", name, p)
 		}
+	}
+}
+
+// TestABodyThatStopsIsGivenUp sends a part of a body and then nothing; a slow body that goes on is read, and the answer may take
+// longer than the body was allowed to pause.
+func TestABodyThatStopsIsGivenUp(t *testing.T) {
+	reader := Reader{LimitBytes: 1 << 20, LimitMB: 1, IdleTimeout: 100 * time.Millisecond}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, p := reader.Raw(w, r)
+		if p != nil {
+			p.Write(w)
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			t.Error("the deadline of the body cancelled the request")
+		case <-time.After(3 * reader.IdleTimeout):
+		}
+		_, _ = w.Write(text)
+	}))
+	defer server.Close()
+	for name, test := range map[string]struct {
+		head   string
+		goesOn bool
+		want   string
+	}{
+		"length, stops":   {"Content-Length: 10\r\n\r\n{", false, "HTTP/1.1 408"},
+		"chunks, stop":    {"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", false, "HTTP/1.1 408"},
+		"length, goes on": {"Content-Length: 10\r\n\r\n{", true, "HTTP/1.1 200"},
+	} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"+test.head); err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; test.goesOn && i < 9; i++ {
+			if _, err := io.WriteString(conn, "x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		answer := make([]byte, len(test.want))
+		if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != test.want {
+			t.Errorf("%s: %q, %v", name, answer, err)
+		}
+		conn.Close()
 	}
 }
 
