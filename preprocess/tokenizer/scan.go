@@ -49,13 +49,14 @@ func cl100k(digits int, inWord class) scanner {
 	}
 }
 
-// deepseek scans three patterns, each applied to what the one before left over:
+// deepseek scans three patterns, each applied to the pieces of the one before, matches and what is between them:
 //
 //	\p{N}{1,3}
 //	[一-龥぀-ゟ゠-ヿ]+
 //	[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //
-// To the third pattern a digit or one of the named characters is the end of the text. What no pattern matches is a piece, too.
+// So the text that the third pattern sees ends at a digit, and where characters of the second pattern begin or end. What no pattern
+// matches is a piece, too.
 func deepseek() scanner {
 	table := characters()
 	return func(text string, i int, ends []int32) int {
@@ -65,7 +66,7 @@ func deepseek() scanner {
 			}
 			if end := plainWord(text, i); end > 0 {
 				if end < len(text) && text[end] >= 0x80 {
-					end = table.runOutside(text, end, letter|mark)
+					end = table.runOutside(text, end, letter|mark, cjk)
 				}
 				i = end
 				ends[at] = int32(i)
@@ -76,9 +77,9 @@ func deepseek() scanner {
 			case kind&number != 0:
 				i = table.upTo(text, i+size, number, 2)
 			case kind&cjk != 0:
-				i = table.run(text, i+size, cjk)
+				i = table.deepseekPiece(text[:table.run(text, i+size, cjk)], i, 0)
 			default:
-				i = table.deepseekPiece(text, i)
+				i = table.deepseekPiece(text, i, number|cjk)
 			}
 			ends[at] = int32(i)
 		}
@@ -86,10 +87,11 @@ func deepseek() scanner {
 	}
 }
 
-func (t *classTable) deepseekPiece(text string, i int) int {
+// deepseekPiece returns the end of the piece at i under the third pattern. Characters of the classes in stop end the text.
+func (t *classTable) deepseekPiece(text string, i int, stop class) int {
 	for start := i; ; {
 		kind, size := t.at(text, i)
-		if size == 0 || kind&(number|cjk) != 0 {
+		if size == 0 || kind&stop != 0 {
 			return i
 		}
 		next, nextSize := t.at(text, i+size)
@@ -98,15 +100,15 @@ func (t *classTable) deepseekPiece(text string, i int) int {
 		case kind&sign != 0 && text[i] < 0x80 && nextSize == 1 && next&letter != 0:
 			end = asciiLetters(text, i+1)
 		case kind&(letter|mark) != 0:
-			end = t.runOutside(text, i+size, letter|mark)
-		case kind&(newline|sign) == 0 && next&(letter|mark) != 0 && next&cjk == 0:
-			end = t.runOutside(text, i+size+nextSize, letter|mark)
+			end = t.runOutside(text, i+size, letter|mark, stop)
+		case kind&(newline|sign) == 0 && next&(letter|mark) != 0 && next&stop == 0:
+			end = t.runOutside(text, i+size+nextSize, letter|mark, stop)
 		case kind&sign != 0:
-			end = t.run(text, t.runOutside(text, i+size, sign), newline)
-		case text[i] == ' ' && next&sign != 0 && next&cjk == 0:
-			end = t.run(text, t.runOutside(text, i+1+nextSize, sign), newline)
+			end = t.run(text, t.runOutside(text, i+size, sign, stop), newline)
+		case text[i] == ' ' && next&sign != 0 && next&stop == 0:
+			end = t.run(text, t.runOutside(text, i+1+nextSize, sign, stop), newline)
 		case kind&space != 0:
-			end = t.whiteSpace(text, i, true, number|cjk)
+			end = t.whiteSpace(text, i, true, stop)
 		}
 		switch {
 		case end == 0:
@@ -126,11 +128,11 @@ func asciiLetters(text string, i int) int {
 	return i
 }
 
-// runOutside is run for characters outside of the cjk class.
-func (t *classTable) runOutside(text string, i int, kind class) int {
+// runOutside is run for characters that are of none of the classes in stop.
+func (t *classTable) runOutside(text string, i int, kind, stop class) int {
 	for {
 		c, size := t.at(text, i)
-		if c&kind == 0 || c&cjk != 0 {
+		if c&kind == 0 || c&stop != 0 {
 			return i
 		}
 		i += size

@@ -51,8 +51,10 @@ func (scan scanned) find(s string) (found []match) {
 // expression is a regular expression of which no scanner is known.
 type expression struct{ re *regexp2.Regexp }
 
+// compileExpression compiles an expression. Of classes that are the common part of two it takes those with the second one negated,
+// [a&&[^b]], which the engine writes as a difference.
 func compileExpression(source string) (pattern, error) {
-	re, err := regexp2.Compile(source, regexp2.Unicode)
+	re, err := regexp2.Compile(strings.ReplaceAll(source, "&&[^", "-["), regexp2.Unicode)
 	if err != nil {
 		return nil, fmt.Errorf("pattern %q: %w", source, err)
 	}

@@ -21,7 +21,8 @@ type Tokenizer struct {
 	normalize normalizer // nil for none
 	split     splitter   // nil for none
 	model     model
-	words     *wordEncoder // the fast way for known split patterns; nil for none
+	words     *wordEncoder  // the fast way for known split patterns; nil for none
+	segments  *segmentCache // nil for none
 
 	decode      decodeStep // nil for none
 	byteDecoder bool       // decoding joins bytes, by token
@@ -116,11 +117,11 @@ func valid(s string) string {
 func (t *Tokenizer) encode(out *result, s string) {
 	whole := text{s: s, first: true, track: out.track}
 	if len(t.added.tokens) == 0 {
-		t.stretch(out, whole)
+		t.remembered(out, whole)
 		return
 	}
 	t.added.split(s, func(start, end int) {
-		t.stretch(out, whole.slice(start, end))
+		t.remembered(out, whole.slice(start, end))
 	}, func(token *AddedToken, start, end int) {
 		out.add(token.ID, whole, start, end)
 	})
