@@ -171,6 +171,9 @@ func TestSubscribersKnowWhatTheWorkerHolds(t *testing.T) {
 	if err := subscriber.WaitSynced(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	for _, r := range s.publisher.ranks { // a socket learns of a subscription a moment after the subscriber has sent it
+		eventually(t, "the socket knows of its subscriber", func() bool { return r.channel.socket.Subscribers() == 1 })
+	}
 	for n := range 3000 {
 		first := uint64(1000 + 10*n)
 		s.publisher.Stored(0, 102, true, chain(first, 3))
