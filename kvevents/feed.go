@@ -160,8 +160,8 @@ func (f *feed) lose(err error) {
 	f.counters.disconnects.Add(1)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.connected {
-		f.options.Logger.Warn("the connection for KV events is lost; the rank's cache counts as empty until it is back",
+	if f.connected || f.state == Joining { // not at each try to come back
+		f.options.Logger.Warn("no connection for KV events; the rank's cache counts as empty until there is one",
 			"worker", f.rank.WorkerID, "dp_rank", f.rank.DPRank, "error", err)
 	}
 	f.connected = false
