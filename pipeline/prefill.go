@@ -221,6 +221,20 @@ func (r *Run) awaitPrefill(a *attempt, start time.Time) error {
 	return nil
 }
 
+// releaseTimeout bounds the delivery of a cancelled request to a decode worker.
+const releaseTimeout = 10 * time.Second
+
+// releasePrefill delivers a request that was cancelled after its prefill to a decode worker all the same, and cancels it there:
+// the prefill worker keeps the prompt's blocks until a decode worker asks for them.
+func (r *Run) releasePrefill() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.context), releaseTimeout)
+	defer cancel()
+	how := r.how
+	if a, err := r.pipeline.dispatch(ctx, &r.pipeline.Decode, r.request, &how); err == nil {
+		a.end(inference.Errorf(inference.Cancelled, "the client went away"))
+	}
+}
+
 func (r *Run) drainPrefill(a *attempt) error {
 	for {
 		_, err := a.stream.Next(r.context)

@@ -165,3 +165,27 @@ func TestAnAddressInOtherEncodingsIsFound(t *testing.T) {
 		t.Errorf("decode was sent %+v and %+v", decode.Bootstrap, decode.PrefillResult)
 	}
 }
+
+// TestACancelledRequestIsFetchedFromThePrefillWorker cancels between the two legs: the decode worker must hear of the request
+// all the same, or the prefill worker would keep the prompt's blocks.
+func TestACancelledRequestIsFetchedFromThePrefillWorker(t *testing.T) {
+	b, pool := disaggregated([]*script{{hang: true}}, []*script{{items: []*inference.Output{handOver(`"d"`)}}})
+	ctx, cancel := context.WithCancel(t.Context())
+	b.ledger.onPlace = cancel
+	if _, err := b.Generate(ctx, job(nil)); inference.KindOf(err) != inference.Cancelled {
+		t.Fatal(err)
+	}
+	eventually(t, "the decode worker is asked", func() bool {
+		b.workers.mu.Lock()
+		defer b.workers.mu.Unlock()
+		return len(b.workers.requests) == 2 && b.workers.requests[1].PrefillResult != nil
+	})
+	eventually(t, "and told to stop", func() bool {
+		b.ledger.mu.Lock()
+		defer b.ledger.mu.Unlock()
+		return len(b.ledger.ends) == 1
+	})
+	b.ledger.settled(t, "1 Cancelled")
+	pool.settled(t, "2 ")
+	eventually(t, "all streams are closed", func() bool { return b.workers.streams() == 0 })
+}

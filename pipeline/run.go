@@ -63,6 +63,9 @@ func (p *Pipeline) Generate(ctx context.Context, job *Job) (*Run, error) {
 		cancel()
 		if r.prefill != nil {
 			r.prefill.End(err)
+			if r.request.PrefillResult != nil && inference.KindOf(err) == inference.Cancelled {
+				go r.releasePrefill() // ends by its own deadline
+			}
 		}
 		return nil, err
 	}
