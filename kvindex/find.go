@@ -1,6 +1,9 @@
 package kvindex
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // Query is a prompt to look up.
 type Query struct {
@@ -32,10 +35,10 @@ type Matches struct {
 	Ranks []Match
 
 	sequence []uint64 // the query's
-	known    []uint64 // and that of the query before, from which equal beginnings are taken
 	ids      []int    // numbers in their shard of the ranks listed
 	held     []uint64 // ranks that hold all so far, as bits
 	other    []uint64
+	places   map[Rank]int // in Ranks
 }
 
 // Of returns what the rank holds.
@@ -46,6 +49,30 @@ func (m *Matches) Of(rank Rank) Match {
 		}
 	}
 	return Match{Rank: rank}
+}
+
+// MaxDevice raises what ranks hold on their devices to what another answer to the same query says, if that is more. Lower tiers stay
+// as they are.
+func (m *Matches) MaxDevice(side *Matches) {
+	if len(side.Ranks) == 0 {
+		return
+	}
+	if m.places == nil {
+		m.places = make(map[Rank]int)
+	}
+	clear(m.places)
+	for i := range m.Ranks {
+		m.places[m.Ranks[i].Rank] = i
+	}
+	for _, other := range side.Ranks {
+		at, ok := m.places[other.Rank]
+		if !ok {
+			at = len(m.Ranks)
+			m.Ranks = append(m.Ranks, Match{Rank: other.Rank})
+		}
+		m.Ranks[at].Blocks[Device] = max(m.Ranks[at].Blocks[Device], other.Blocks[Device])
+	}
+	m.Ranks = slices.DeleteFunc(m.Ranks, func(match Match) bool { return match.Total() == 0 })
 }
 
 // prepare empties the matches and returns the query's sequence hashes.

@@ -1,90 +1,60 @@
 package kvindex
 
-import (
-	"container/list"
-	"sync"
-	"time"
-)
+import "time"
 
 // LRU is an index that predicts caches of known size from routing decisions: a rank keeps the blocks of its requests, and beyond its
 // capacity those that no running request uses go, the least recently used first. Blocks in use are never dropped: a rank with more of
 // them than its capacity is over it until requests end, as its engine then makes requests wait. Ranks of unknown capacity keep
 // entries for a time instead, see [NewTTL]. It is safe for concurrent use.
-type LRU struct {
-	predicted *Predicted
-
-	mu    sync.Mutex
-	ranks map[Rank]*lruRank
-}
-
-// lruRank is the modelled cache of a rank. The LRU's mutex guards it.
-type lruRank struct {
-	rank     Rank
-	capacity int
-	blocks   map[uint64]*lruBlock // by sequence hash
-	unused   list.List            // of *lruBlock, the least recently used first
-}
-
-type lruBlock struct {
-	sequence uint64
-	users    int
-	place    *list.Element // in unused, while nobody uses it
-}
+type LRU struct{ predicted *Predicted }
 
 // Hold is a request's claim on blocks of a rank. The zero of it is a nil pointer, whose methods do nothing.
 type Hold struct {
-	lru    *LRU
-	rank   *lruRank
-	blocks []*lruBlock // in the order of the sequence
+	lru     *LRU
+	rank    *predictedRank
+	entries []uint32 // in the order of the sequence
+	last    uint64   // sequence hash of the last one
+	short   bool     // there was no room for all
 }
 
-// NewLRU returns an index of ranks whose capacities are still to be told; until then entries of a rank live for ttl.
+// NewLRU returns an index of ranks whose capacities are still to be told; until then entries of a rank live for ttl. At the limit
+// options.MaxBlocks a rank makes room for a new block by forgetting one that it does not use; if it uses all, it does not keep the
+// new one, nor those behind it, which Stats.Refused counts.
 func NewLRU(options Options, ttl time.Duration) (*LRU, error) {
 	predicted, err := NewTTL(options, ttl)
 	if err != nil {
 		return nil, err
 	}
-	return &LRU{predicted: predicted, ranks: make(map[Rank]*lruRank)}, nil
+	return &LRU{predicted: predicted}, nil
 }
 
-// Index returns the index to look up in. Only Find and Stats are meant for others.
-func (l *LRU) Index() *Index { return l.predicted.Index() }
+// Index returns the index to look up in. Only Find is meant for others.
+func (l *LRU) Index() *Index { return l.predicted.index }
+
+// Stats returns the size of the index.
+func (l *LRU) Stats() Stats { return l.predicted.Stats() }
 
 // Expire drops what has aged out at now of ranks without a capacity; see [Predicted.Expire].
 func (l *LRU) Expire(now time.Duration) { l.predicted.Expire(now) }
 
+// RemoveWorker forgets all ranks of a worker, and their capacities. Holds on them end of themselves.
+func (l *LRU) RemoveWorker(workerID uint64) { l.predicted.RemoveWorker(workerID) }
+
 // SetCapacity tells how many blocks the rank holds; 0 means unknown. A rank whose capacity becomes known or unknown starts empty,
 // for what was predicted of it followed the other rule.
 func (l *LRU) SetCapacity(rank Rank, blocks int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	known := l.ranks[rank]
-	switch {
-	case blocks > 0 && known != nil:
-		known.capacity = blocks
-		l.evict(known)
-	case blocks > 0:
-		l.clear(rank)
-		l.ranks[rank] = &lruRank{rank: rank, capacity: blocks, blocks: make(map[uint64]*lruBlock)}
-	case known != nil:
-		delete(l.ranks, rank)
-		l.clear(rank)
+	p := l.predicted
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	blocks = max(blocks, 0)
+	r := p.rank(rank)
+	if (r.capacity == 0) != (blocks == 0) {
+		p.leave(r)
+		r = p.rank(rank)
 	}
-}
-
-// clear empties the rank in the index. The caller holds the mutex.
-func (l *LRU) clear(rank Rank) { _ = l.Index().Apply(Event{Rank: rank, Op: Cleared}) }
-
-// RemoveWorker forgets all ranks of a worker. Holds on them end of themselves.
-func (l *LRU) RemoveWorker(workerID uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for rank := range l.ranks {
-		if rank.WorkerID == workerID {
-			delete(l.ranks, rank)
-		}
+	if r.capacity = blocks; blocks > 0 {
+		p.evict(r)
 	}
-	l.Index().RemoveWorker(workerID)
 }
 
 // Record tells that the rank is about to compute a prompt and says nothing of its end; see [LRU.Hold] for those who do.
@@ -95,14 +65,15 @@ func (l *LRU) Record(rank Rank, locals, sequence []uint64, now time.Duration) {
 // Hold tells that the rank is about to compute a prompt and keeps its blocks until the hold is released. It keeps neither slice. For
 // a rank of unknown capacity it is nil.
 func (l *LRU) Hold(rank Rank, locals, sequence []uint64, now time.Duration) *Hold {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	known := l.ranks[rank]
-	if known == nil {
-		l.predicted.Record(rank, locals, sequence, now)
+	p := l.predicted
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	r := p.rank(rank)
+	if r.capacity == 0 {
+		p.refresh(r, locals, sequence, now)
 		return nil
 	}
-	hold := &Hold{lru: l, rank: known}
+	hold := &Hold{lru: l, rank: r}
 	hold.add(locals, sequence)
 	return hold
 }
@@ -112,38 +83,11 @@ func (h *Hold) Extend(locals, sequence []uint64) {
 	if h == nil || len(locals) == 0 {
 		return
 	}
-	h.lru.mu.Lock()
-	defer h.lru.mu.Unlock()
-	if h.lru.ranks[h.rank.rank] == h.rank {
+	h.lru.predicted.mutex.Lock()
+	defer h.lru.predicted.mutex.Unlock()
+	if h.valid() && !h.short {
 		h.add(locals, sequence)
 	}
-}
-
-// add uses blocks, and stores those that are new. The caller holds the mutex.
-func (h *Hold) add(locals, sequence []uint64) {
-	fresh := make([]Block, 0, len(locals))
-	event := Event{Rank: h.rank.rank, Op: Stored}
-	for i, name := range sequence {
-		block := h.rank.blocks[name]
-		if block == nil {
-			block = &lruBlock{sequence: name}
-			h.rank.blocks[name] = block
-			if len(fresh) == 0 && len(h.blocks) > 0 {
-				event.HasParent, event.Parent = true, h.blocks[len(h.blocks)-1].sequence
-			}
-			fresh = append(fresh, Block{Hash: name, Local: locals[i]})
-		} else if block.place != nil {
-			h.rank.unused.Remove(block.place)
-			block.place = nil
-		}
-		block.users++
-		h.blocks = append(h.blocks, block)
-	}
-	if len(fresh) > 0 { // blocks go from the end of a prompt, so that new ones follow each other
-		event.Blocks = fresh
-		_ = h.lru.Index().Apply(event)
-	}
-	h.lru.evict(h.rank)
 }
 
 // Release ends the claim. The blocks stay until room is needed, the last of the sequence the first to go.
@@ -151,29 +95,61 @@ func (h *Hold) Release() {
 	if h == nil {
 		return
 	}
-	h.lru.mu.Lock()
-	defer h.lru.mu.Unlock()
-	for i := len(h.blocks) - 1; i >= 0; i-- {
-		block := h.blocks[i]
-		if block.users--; block.users == 0 {
-			block.place = h.rank.unused.PushBack(block)
+	p := h.lru.predicted
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	if !h.valid() {
+		return
+	}
+	for i := len(h.entries) - 1; i >= 0; i-- {
+		e := &p.entries[h.entries[i]]
+		if e.references--; e.references == 0 {
+			p.link(&h.rank.idle, h.entries[i])
 		}
 	}
-	h.blocks = nil
-	if h.lru.ranks[h.rank.rank] == h.rank {
-		h.lru.evict(h.rank)
-	}
+	h.entries, h.short = nil, true
+	p.evict(h.rank)
 }
 
-// evict brings the rank down to its capacity, as far as unused blocks go. The caller holds the mutex.
-func (l *LRU) evict(rank *lruRank) {
-	var gone []uint64
-	for len(rank.blocks) > rank.capacity && rank.unused.Len() > 0 {
-		block := rank.unused.Remove(rank.unused.Front()).(*lruBlock)
-		delete(rank.blocks, block.sequence)
-		gone = append(gone, block.sequence)
+// valid reports whether the rank is still the one that the hold was made on.
+func (h *Hold) valid() bool { return h.lru.predicted.byName[h.rank.name] == h.rank }
+
+// add uses blocks, and stores those that are new.
+func (h *Hold) add(locals, sequence []uint64) {
+	p := h.lru.predicted
+	locals, sequence = equalLength(locals, sequence)
+	p.follow(h.rank, sequence)
+	for _, at := range p.path {
+		if p.entries[at].references == 0 {
+			p.unlink(&h.rank.idle, at)
+		}
+		p.entries[at].references++
 	}
-	if len(gone) > 0 {
-		_ = l.Index().Apply(Event{Rank: rank.rank, Op: Removed, Hashes: gone})
+	end := len(p.path)
+	for ; end < len(sequence) && p.makeRoom(&h.rank.idle); end++ {
+		at := p.add(h.rank, sequence[end])
+		p.entries[at].references = 1
+		p.path = append(p.path, at)
+	}
+	if end < len(sequence) {
+		p.refused += uint64(len(sequence) - end)
+		h.short = true
+	}
+	event := Event{Rank: h.rank.name, Op: Stored}
+	if len(h.entries) > 0 {
+		event.HasParent, event.Parent = true, h.last
+	}
+	if end > 0 {
+		p.tell(event, locals[:end], sequence[:end])
+		h.last = sequence[end-1]
+	}
+	h.entries = append(h.entries, p.path...)
+	p.evict(h.rank)
+}
+
+// evict brings the rank down to its capacity, as far as blocks go that nobody uses.
+func (p *Predicted) evict(r *predictedRank) {
+	for r.entries.count > r.capacity && r.idle.front != 0 {
+		p.forget(r.idle.front, &r.idle)
 	}
 }
