@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,7 +48,7 @@ var (
 func replay(t *testing.T, f *frontend, folder string, known map[string]string) {
 	t.Helper()
 	tool := filepath.Join(golden.Dir(t, "http"), "replay.py")
-	output, err := exec.Command(releases(t)[0].python, tool, f.url, "--dir", golden.Dir(t, folder)).CombinedOutput()
+	output, err := exec.Command(interpreter(t), tool, f.url, "--dir", golden.Dir(t, folder)).CombinedOutput()
 	text := string(output)
 	if !summary.MatchString(text) {
 		t.Fatalf("%v: not all cases ran:\n%s", err, text)
@@ -64,6 +65,18 @@ func replay(t *testing.T, f *frontend, folder string, known map[string]string) {
 			t.Errorf("%s is listed as different (%s) and is not", name, why)
 		}
 	}
+}
+
+// interpreter is any Python: the replay tool needs nothing but that.
+func interpreter(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{os.Getenv("SIGNALBOX_PYTHON161"), "python3"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Skip("no Python to run the replay tool")
+	return ""
 }
 
 // caseReport is what the tool printed on one case.
@@ -129,4 +142,24 @@ func TestScriptedAnswersWithTheirWorkers(t *testing.T) {
 	ours := startOurs(t, s, "--enable-anthropic-api")
 	waitForModels(t, ours, "s-raw", "s-parse", "s-emb")
 	replay(t, ours, "http-scripted", knownScripted)
+}
+
+// TestScriptedAnswersWithOurWorkers plays the same scripts with the simulated engine, which serves no embeddings.
+func TestScriptedAnswersWithOurWorkers(t *testing.T) {
+	model, s := qwenDirectory(t), fileStore(t)
+	scripts := filepath.Join(golden.Dir(t, "http-scripted"), "scripts.json")
+	worker := func(name string, args ...string) {
+		args = append([]string{"worker", "--model-path", model, "--model-name", name, "--block-size", "16", "--context-length", "256",
+			"--endpoint", "dyn://dynamo." + strings.ReplaceAll(name, "-", "") + ".generate", "--script-path", scripts}, append(args, s.flags()...)...)
+		start(t, s.environment(), program, args...)
+	}
+	worker("s-raw")
+	worker("s-parse", "--dyn-tool-call-parser", "hermes", "--dyn-reasoning-parser", "qwen3")
+	ours := startOurs(t, s, "--enable-anthropic-api")
+	waitForModels(t, ours, "s-raw", "s-parse")
+	known := maps.Clone(knownScripted)
+	for _, name := range []string{"emb-base64", "emb-string", "emb-tokens", "emb-unknown-field"} {
+		known[name] = "the simulated engine serves no embeddings"
+	}
+	replay(t, ours, "http-scripted", known)
 }
