@@ -11,7 +11,8 @@ type origins struct {
 }
 
 // newOrigins goes through all merges in their order. The first pair that really comes to be when its text is encoded is the token's
-// origin, since encoding has only one way.
+// origin, since encoding has only one way. A merge that comes before those that make its parts is passed over: there are few, and
+// what has no origin is merged.
 func newOrigins(m *merges, pairs []pair, tokens int, isSymbol func(id uint32) bool) *origins {
 	o := &origins{born: make([]uint32, tokens), left: make([]uint32, tokens), right: make([]uint32, tokens), known: make([]bool, tokens)}
 	for id := range uint32(tokens) {
