@@ -111,10 +111,12 @@ func (l *FileLoader) tokenizer(c *card.Card, files *card.Files) (*tokenizer.Toke
 	if known != nil {
 		return known, nil
 	}
-	loaded, err := tokenizer.Load(files.Tokenizer)
+	loaded, err := tokenizer.LoadModel(tokenizer.ModelFiles{Tokenizer: files.Tokenizer, TokenizerConfig: files.PromptFormatter, Config: files.Config})
 	if err != nil {
 		return nil, err
 	}
+	const rememberedBytes = 64 << 20 // of conversations that go on
+	loaded.Remember(rememberedBytes)
 	l.mu.Lock()
 	if l.tokenizers == nil {
 		l.tokenizers = make(map[string]weak.Pointer[tokenizer.Tokenizer])

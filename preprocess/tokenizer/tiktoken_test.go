@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"encoding/base64"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -75,6 +77,56 @@ func TestKimiPattern(t *testing.T) {
 			t.Fatalf("%q: nothing matches from %d on", s, at)
 		}
 	})
+}
+
+func TestLoadsModelsByTheirFiles(t *testing.T) {
+	write := func(name, text string) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	ranks := write("tiktoken.model", "YQ== 0\nYg== 1\nYWI= 2\n")
+	tokens := write("tokenizer_config.json", `{"added_tokens_decoder":{"3":{"content":"<|im_end|>","special":true}}}`)
+	tok, err := LoadModel(ModelFiles{Tokenizer: ranks, TokenizerConfig: tokens, Config: write("config.json", `{"model_type":"kimi_k2","vocab_size":6}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := tok.Encode(nil, "abba<|im_end|><|reserved_token_5|>", false), []uint32{2, 1, 0, 3, 5}; !slices.Equal(got, want) || tok.VocabSize() != 6 {
+		t.Errorf("%v of %d, want %v of 6", got, tok.VocabSize(), want)
+	}
+	if got := tok.Decode([]uint32{2, 3, 1}, true); got != "abb" {
+		t.Errorf("decodes to %q", got)
+	}
+	_, err = LoadModel(ModelFiles{Tokenizer: ranks, Config: write("config.json", `{"model_type":"other"}`)})
+	if err == nil || !strings.Contains(err.Error(), `"other"`) {
+		t.Errorf("another kind of model gives %v; it should be named", err)
+	}
+	ordinary := write("tokenizer.json", smallFiles[0])
+	tok, err = LoadModel(ModelFiles{Tokenizer: ordinary, TokenizerConfig: write("c", `{"added_tokens_decoder":{"9":{"content":"<new>","special":true},
+		"8":{"content":"word","special":true}}}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := tok.Decode(tok.Encode(nil, "a<new>word", false), true); got != " a" {
+		t.Errorf("without the special tokens of both files: %q", got)
+	}
+}
+
+// TestNamesWhatItDoesNotKnow checks that each kind of part that is not known is an error that names it.
+func TestNamesWhatItDoesNotKnow(t *testing.T) {
+	for _, part := range []string{`"normalizer":{"type":"X"}`, `"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"X"}]}`,
+		`"decoder":{"type":"X"}`, `"post_processor":{"type":"X"}`, `"pre_tokenizer":{"type":"Split","pattern":{"Regex":"a"},"behavior":"X"}`} {
+		name, _, _ := strings.Cut(part, ":")
+		_, err := Parse([]byte(`{` + part + `,"model":{"type":"BPE","vocab":{"a":0},"merges":[]}}`))
+		if err == nil || !strings.Contains(err.Error(), `"X"`) || !strings.Contains(err.Error(), strings.Trim(name, `"`)) {
+			t.Errorf("%s gives %v", part, err)
+		}
+	}
+	if _, err := Parse([]byte(`{"model":{"type":"X","vocab":{"a":0}}}`)); err == nil || !strings.Contains(err.Error(), `model: type "X"`) {
+		t.Errorf("an unknown model gives %v", err)
+	}
 }
 
 func TestReservedTokens(t *testing.T) {

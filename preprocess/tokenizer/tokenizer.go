@@ -38,8 +38,7 @@ type model interface {
 // Span is a range of bytes of the original text.
 type Span struct{ Start, End int }
 
-// Load reads a tokenizer file: tokenizer.json, or a tiktoken file, whose name ends in .tiktoken or .model and for which [Tiktoken] says
-// what the file does not. More holds special tokens that other files of the model declare, see [ConfigTokens].
+// Load reads a tokenizer.json file. More holds special tokens that other files of the model declare; [LoadModel] looks into these.
 func Load(path string, more ...AddedToken) (*Tokenizer, error) {
 	file, err := os.ReadFile(path)
 	if err != nil {

@@ -1,0 +1,83 @@
+package tokenizer
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+)
+
+// ModelFiles are the files of a model that say how it reads text. All but Tokenizer may be empty.
+type ModelFiles struct {
+	// Tokenizer is tokenizer.json or a tiktoken file.
+	Tokenizer string
+	// TokenizerConfig is tokenizer_config.json: its special tokens are special here, too.
+	TokenizerConfig string
+	// Config is config.json. It has to tell what kind of model it is where the tokenizer is a tiktoken file.
+	Config string
+}
+
+// LoadModel reads a model's tokenizer from its files.
+func LoadModel(files ModelFiles) (*Tokenizer, error) {
+	text, err := os.ReadFile(files.Tokenizer)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: %w", err)
+	}
+	var more []AddedToken
+	if files.TokenizerConfig != "" {
+		config, err := os.ReadFile(files.TokenizerConfig)
+		if err == nil {
+			more, err = ConfigTokens(config)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("tokenizer %s: %w", files.TokenizerConfig, err)
+		}
+	}
+	var t *Tokenizer
+	if bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")) {
+		t, err = Parse(text, more...)
+	} else {
+		t, err = parseRanks(text, more, files.Config)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer %s: %w", files.Tokenizer, err)
+	}
+	return t, nil
+}
+
+// kimiModels are the kinds of models whose tiktoken files have Kimi's split pattern and reserved tokens.
+var kimiModels = []string{"kimi", "kimi_k2", "kimi_k25", "deepseek_v3"}
+
+// parseRanks reads a tiktoken file, knowing the kind of model.
+func parseRanks(text []byte, special []AddedToken, configPath string) (*Tokenizer, error) {
+	var config struct {
+		ModelType  string  `json:"model_type"`
+		VocabSize  *uint32 `json:"vocab_size"`
+		TextConfig struct {
+			VocabSize *uint32 `json:"vocab_size"`
+		} `json:"text_config"`
+	}
+	if configPath == "" {
+		return nil, fmt.Errorf("a tiktoken file needs the model's config.json, which names the kind of model")
+	}
+	raw, err := os.ReadFile(configPath)
+	if err == nil {
+		err = json.Unmarshal(raw, &config)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("config of a model with a tiktoken file: %w", err)
+	}
+	if !slices.Contains(kimiModels, config.ModelType) {
+		return nil, fmt.Errorf("model_type %q with a tiktoken file is not supported; known are %q", config.ModelType, kimiModels)
+	}
+	first := uint32(bytes.Count(bytes.TrimSpace(text), []byte("\n")) + 1)
+	const usual = 256
+	end := first + usual
+	for _, size := range []*uint32{config.VocabSize, config.TextConfig.VocabSize} {
+		if size != nil && *size > first && *size <= maxID {
+			end = *size
+		}
+	}
+	return ParseTiktoken(text, Tiktoken{Pattern: KimiPattern, Special: ReservedTokens(first, end-first, special)})
+}
