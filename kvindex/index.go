@@ -135,9 +135,16 @@ func (x *Index) remove(workerID uint64, chosen func(Rank) bool) {
 // Find answers a query into matches, whose previous content is dropped. It takes no lock and never waits for events. With events
 // arriving meanwhile, each rank's count is one that was true at some time during the call.
 func (x *Index) Find(matches *Matches, query Query) {
-	sequence := matches.prepare(&query)
-	for _, s := range x.shards {
-		s.find(matches, sequence, query.DeviceOnly)
+	for {
+		directory := x.directory.Load()
+		sequence := matches.prepare(&query)
+		for _, s := range x.shards {
+			s.find(matches, sequence, query.DeviceOnly)
+		}
+		// A worker that left and came back meanwhile could be in the answer of two shards.
+		if x.directory.Load() == directory {
+			return
+		}
 	}
 }
 

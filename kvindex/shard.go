@@ -2,6 +2,7 @@ package kvindex
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -272,6 +273,10 @@ func (s *shard) remove(r *rank, event *Event) (err error) {
 		warmed += s.device.node(id).parent
 	}
 	s.warmed = warmed
+	// Blocks go from the end of a prompt, so that none is stranded for a moment.
+	if n := len(s.leaving); n > 1 && s.device.node(s.leaving[1]).parent == s.leaving[0] {
+		slices.Reverse(s.leaving)
+	}
 	for _, id := range s.leaving {
 		s.release(r, id)
 	}
