@@ -25,6 +25,7 @@ type kvRouting struct {
 	// needsEvents tells that the index is fed by events, so that workers have to publish them.
 	needsEvents bool
 	index       *kvindex.Index // nil without one
+	size        func() kvindex.Stats
 	predicted   []interface{ Expire(now time.Duration) }
 	lru         *kvindex.LRU // nil without one
 	feed        EventFeed
@@ -109,7 +110,7 @@ func (k *kvRouting) makeIndex(config *kv.Config, options *kv.Options) error {
 		made, err := kvindex.NewTTL(size, time.Duration(ttl*float64(time.Second)))
 		if err == nil {
 			k.predicted = append(k.predicted, made)
-			options.Recorder, options.Forget = made, made.Index().RemoveWorker
+			options.Recorder, options.Forget = made, made.RemoveWorker
 		}
 		return made, err
 	}
@@ -118,7 +119,7 @@ func (k *kvRouting) makeIndex(config *kv.Config, options *kv.Options) error {
 		if err != nil {
 			return err
 		}
-		k.lru, k.index, k.predicted = made, made.Index(), append(k.predicted, made)
+		k.lru, k.index, k.size, k.predicted = made, made.Index(), made.Stats, append(k.predicted, made)
 		options.Index, options.Recorder, options.Forget = k.index, made, made.RemoveWorker
 		return nil
 	}
@@ -127,7 +128,7 @@ func (k *kvRouting) makeIndex(config *kv.Config, options *kv.Options) error {
 		if err != nil {
 			return err
 		}
-		k.index = made.Index()
+		k.index, k.size = made.Index(), made.Stats
 		options.Index = k.index
 		return nil
 	}
@@ -135,7 +136,7 @@ func (k *kvRouting) makeIndex(config *kv.Config, options *kv.Options) error {
 	if err != nil {
 		return err
 	}
-	k.index, k.needsEvents, options.Index = index, true, index
+	k.index, k.size, k.needsEvents, options.Index = index, index.Stats, true, index
 	if ttl := config.PredictedTTLSecs; ttl != nil {
 		made, err := predict(*ttl)
 		if err != nil {
@@ -182,7 +183,7 @@ func (k *kvRouting) observe(metrics *observe.Router) {
 	}
 	probe := observe.Probe{Loads: k.AppendLoads, Stats: k.Stats, Mismatch: k.mismatch}
 	if k.index != nil {
-		probe.Index = k.index.Stats
+		probe.Index = k.size
 	}
 	if k.feed != nil {
 		probe.Events = k.feed.Stats

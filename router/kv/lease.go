@@ -97,6 +97,7 @@ func (b *booked) End(outcome error) {
 	now := r.clock.Now()
 	r.mutex.Lock()
 	r.tracker.Free(b.handle, now)
+	delete(r.holds, b.handle)
 	r.mutex.Unlock()
 	b.hold.Release()
 	r.options.Pool.Judge(b.worker, outcome)

@@ -38,6 +38,8 @@ type Router struct {
 	rowOf   []int32 // by rank ordinal; checked against the row before it is believed
 	// loadRows are the tracker's rows of the table's.
 	loadRows []int32
+	// holds are the claims on predicted caches of requests in flight.
+	holds map[load.Handle]*kvindex.Hold
 	// plainVersion is the snapshot that refs and the table's rows are all eligible ranks of; 0 when they are something else.
 	plainVersion uint64
 	gone         []uint64 // workers that left and were not reported yet
@@ -91,6 +93,12 @@ func (r *Router) sweep() {
 	defer r.mutex.Unlock()
 	r.period.Add(1)
 	r.expired += uint64(r.tracker.Sweep(r.clock.Now()))
+	for handle, hold := range r.holds {
+		if _, alive := r.tracker.RankOf(handle); !alive {
+			hold.Release()
+			delete(r.holds, handle)
+		}
+	}
 }
 
 // Place implements [router.Router].
@@ -159,6 +167,12 @@ func (r *Router) record(lease *Lease, request *inference.Request, p *prompt) err
 	stream := hasher.Stream()
 	stream.Append(nil, nil, request.TokenIDs...)
 	lease.booking.hold, lease.booking.stream, lease.FollowsOutput = hold, stream, true
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.holds == nil {
+		r.holds = make(map[load.Handle]*kvindex.Hold)
+	}
+	r.holds[lease.booking.handle] = hold
 	return nil
 }
 

@@ -441,6 +441,37 @@ func TestPredictedCachesHoldPromptAndOutput(t *testing.T) {
 	}
 }
 
+// The blocks of a request whose end was lost do not stay in use for ever.
+func TestExpiredRequestsLetGoOfTheirBlocks(t *testing.T) {
+	lru, err := kvindex.NewLRU(kvindex.Options{Shards: 1}, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lru.SetCapacity(kvindex.Rank{WorkerID: 1}, 8)
+	b := newBench(t, numbered(1), func(o *kv.Options) {
+		o.Index, o.Recorder, o.Forget, o.RequestExpiry = lru.Index(), lru, lru.RemoveWorker, time.Minute
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		b.Run(ctx)
+		close(done)
+	}()
+	lost := b.place(b.request(words(1, 32)), router.Attempt{}) // 8 blocks
+	for range 3 {
+		b.clock.AwaitTimer()
+		b.clock.Advance(time.Minute)
+		b.clock.AwaitTimer()
+	}
+	b.place(b.request(words(2, 32)), router.Attempt{}).End(nil)
+	if again := b.place(b.request(words(1, 32)), router.Attempt{}); again.CachedTokens != 0 {
+		t.Errorf("%d tokens of the lost request are still held", again.CachedTokens)
+	}
+	lost.End(nil)
+	cancel()
+	<-done
+}
+
 func TestTheLongerPrefixOfBothIndexesCounts(t *testing.T) {
 	primary, side := &shelf{}, &notebook{}
 	b := newBench(t, numbered(2), func(o *kv.Options) { o.Index, o.Predicted, o.Recorder = primary, side, side })
