@@ -48,7 +48,7 @@ func (m *model) apply(e Event) error {
 		m.ranks[e.Rank] = r
 	}
 	if r == nil {
-		if len(e.Hashes) > 0 {
+		if e.Op == Removed && len(e.Hashes) > 0 {
 			return ErrUnknownBlock
 		}
 		return nil

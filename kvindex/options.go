@@ -8,7 +8,7 @@ type Options struct {
 	// look-up visits all shards: more shards than cores that apply events only make look-ups slower.
 	Shards int
 	// MaxBlocks is the largest number of blocks, counted for each rank and tier that holds them; 0 means no limit. A block
-	// costs about 48 bytes. At the limit, blocks are refused until others have been removed: see [ErrFull] and Stats.Refused.
+	// costs about 45 bytes. At the limit, blocks are refused until others have been removed: see [ErrFull] and Stats.Refused.
 	MaxBlocks int
 	// Replay keeps what [Index.Events] needs: 8 bytes more for each different block.
 	Replay bool
