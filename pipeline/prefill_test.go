@@ -64,7 +64,7 @@ func TestPrefillHandsOver(t *testing.T) {
 			err: inference.CannotConnect, decodes: []string{"1 CannotConnect"}, prefills: []string{"2 "}},
 		"decode refused, prefill under way": {decode: []*script{{refuse: refusal}}, prefill: []*script{{hang: true}}, change: func(b *bench, _ *Job) {
 			b.Prefill.Load().Bootstrap = func(uint64) (string, uint16, uint32, bool) { return "h", 7, 1, true }
-		}, err: inference.CannotConnect, decodes: []string{"1 CannotConnect"}, prefills: []string{"2 CannotConnect"}},
+		}, err: inference.CannotConnect, decodes: []string{"1 CannotConnect"}, prefills: []string{"2 Cancelled"}},
 		"decode done, prefill under way": {decode: decoding(), prefill: []*script{{hang: true}}, change: func(b *bench, _ *Job) {
 			b.Prefill.Load().Bootstrap = func(uint64) (string, uint16, uint32, bool) { return "h", 7, 1, true }
 		}, text: "ab", decodes: []string{"1 "}, prefills: []string{"2 Cancelled"}},

@@ -62,7 +62,8 @@ func (p *Pipeline) Generate(ctx context.Context, job *Job) (*Run, error) {
 	if err := r.start(); err != nil {
 		cancel()
 		if r.prefill != nil {
-			r.prefill.End(err)
+			// Whatever failed afterwards does not speak against the prefill worker.
+			r.prefill.End(inference.Errorf(inference.Cancelled, "the request ended before its decode"))
 			if r.request.PrefillResult != nil && inference.KindOf(err) == inference.Cancelled {
 				go r.releasePrefill() // ends by its own deadline
 			}
