@@ -93,9 +93,13 @@ func live(t *testing.T, steps []step, trouble []int, legacy bool, total *Counter
 		}
 		switch step.Fate {
 		case "restarts":
-			r.disconnect()
-			time.Sleep(time.Duration(draw(2)) * 200 * time.Millisecond)
-			r.disconnect()
+			// The end of the connection is seen before anybody can ask the new life about the old one.
+			for _, pause := range []time.Duration{time.Duration(draw(2)) * 200 * time.Millisecond, 0} {
+				synctest.Wait()
+				r.disconnect()
+				time.Sleep(pause)
+			}
+			synctest.Wait()
 			r.restart()
 		case "restarts unseen": // as through a broker: the connection stays. It is known by its messages, so there must have been one
 			synctest.Wait()
