@@ -2,6 +2,7 @@ package chattemplate
 
 import (
 	"sort"
+	"strings"
 )
 
 func filterList(m *machine, v Value, args arguments) (Value, error) {
@@ -62,6 +63,9 @@ func filterReverse(m *machine, v Value, args arguments) (Value, error) {
 	reversed := make([]Value, len(items))
 	for i, item := range items {
 		reversed[len(items)-1-i] = item
+	}
+	if v.kind == kindIterator {
+		return List(reversed), nil // Python has to read an iterator to its end, and gives the list that it made of it
 	}
 	at := 0
 	return iteratorValue(generator(func(*machine) (Value, bool, error) {
@@ -160,12 +164,43 @@ func filterSort(m *machine, v Value, args arguments) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	pick, err := m.sortKey(a[2], a[1].Truthy())
+	pick, err := m.sortKeys(a[2], a[1].Truthy())
 	if err != nil {
 		return v, err
 	}
 	out, err := m.sorted(items, pick, a[0].Truthy())
 	return List(out), err
+}
+
+// sortKeys returns the key of the sort filter, which is a list: of one value, or of those of several attributes ("a,b").
+func (m *machine) sortKeys(path Value, caseSensitive bool) (func(Value) (Value, error), error) {
+	paths := []Value{path}
+	if path.kind == kindString {
+		paths = paths[:0]
+		for part := range strings.SplitSeq(path.str(), ",") {
+			paths = append(paths, String(part))
+		}
+	}
+	picks := make([]func(Value) (Value, error), len(paths))
+	for i, part := range paths {
+		var err error
+		if picks[i], err = m.sortKey(part, caseSensitive); err != nil {
+			return nil, err
+		}
+	}
+	return func(v Value) (Value, error) {
+		if err := m.allocateValues(len(picks)); err != nil {
+			return v, err
+		}
+		keys := make([]Value, len(picks))
+		for i, pick := range picks {
+			var err error
+			if keys[i], err = pick(v); err != nil {
+				return v, err
+			}
+		}
+		return List(keys), nil
+	}, nil
 }
 
 var uniqueParams = params{fn: "unique", names: []string{"case_sensitive", "attribute"}}
@@ -378,6 +413,9 @@ func filterDictSort(m *machine, v Value, args arguments) (Value, error) {
 		default:
 			return v, &RenderError{Class: "FilterArgumentError", Message: "You can only sort by either \"key\" or \"value\""}
 		}
+	}
+	if v.isUndefined() {
+		return v, v.undefinedError()
 	}
 	pairs, err := filterItems(m, v, arguments{})
 	if err != nil {

@@ -42,6 +42,8 @@ func filterInt(m *machine, v Value, args arguments) (Value, error) {
 		}
 	}
 	switch v.kind {
+	case kindMissing, kindUndefined:
+		return v, v.undefinedError()
 	case kindInt:
 		return v, nil
 	case kindBool:
@@ -78,6 +80,8 @@ func filterFloat(m *machine, v Value, args arguments) (Value, error) {
 		fallback = a[0]
 	}
 	switch {
+	case v.isUndefined():
+		return v, v.undefinedError()
 	case v.isNumber():
 		if number, err := v.number(); err == nil {
 			return Float(number), nil
@@ -140,7 +144,10 @@ func filterRound(_ *machine, v Value, args arguments) (Value, error) {
 	switch method {
 	case "common":
 		if v.isInteger() && precision >= 0 {
-			return v, nil // round() of an int is an int
+			return BigInt(v.bigInt()), nil // round() of an int, or of a bool, is an int
+		}
+		if v.isInteger() {
+			return roundInt(v.bigInt(), -precision), nil
 		}
 		return Float(roundHalfEven(number, precision)), nil
 	case "ceil":
@@ -151,6 +158,22 @@ func filterRound(_ *machine, v Value, args arguments) (Value, error) {
 		return Float(math.Floor(number*scale) / scale), nil
 	}
 	return v, &RenderError{Class: "FilterArgumentError", Message: "method must be common, ceil or floor"}
+}
+
+// roundInt rounds an integer to a multiple of a power of ten, halves to the even one.
+func roundInt(n *big.Int, zeros int) Value {
+	if zeros > maxIntDigits {
+		return Int(0)
+	}
+	unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(zeros)), nil)
+	quotient, rest := new(big.Int).DivMod(n, unit, new(big.Int))
+	switch rest.Lsh(rest, 1).Cmp(unit) {
+	case 1:
+		quotient.Add(quotient, big.NewInt(1))
+	case 0:
+		quotient.Add(quotient, big.NewInt(int64(quotient.Bit(0))))
+	}
+	return BigInt(quotient.Mul(quotient, unit))
 }
 
 // roundHalfEven rounds the exact decimal value, as Python's round() does.

@@ -32,10 +32,14 @@ func filterTruncate(m *machine, v Value, args arguments) (Value, error) {
 			return v, err
 		}
 	}
-	text, err := m.softStr(v)
-	if err != nil {
-		return v, err
+	if v.kind != kindString {
+		// Python asks for the length first: what is short enough is left alone, whatever it is.
+		if n, err := m.length(v); err != nil || n <= length+leeway {
+			return v, err
+		}
+		return v, typeError("object of type '%s' cannot be shortened", v.typeName())
 	}
+	text := v
 	if err := m.allocate(5 * int(text.num)); err != nil {
 		return v, err
 	}
@@ -77,10 +81,10 @@ func filterWordwrap(m *machine, v Value, args arguments) (Value, error) {
 	if width < 1 {
 		return v, valueError("invalid width %d (must be > 0)", width)
 	}
-	text, err := m.softStr(v)
-	if err != nil {
-		return v, err
+	if v.kind != kindString {
+		return v, &RenderError{Class: "AttributeError", Message: "'" + v.typeName() + "' object has no attribute 'splitlines'"}
 	}
+	text := v
 	if err := m.allocate((len(separator) + 8) * (int(text.num) + 1)); err != nil {
 		return v, err
 	}
@@ -158,7 +162,8 @@ func filterURLEncode(m *machine, v Value, args arguments) (Value, error) {
 	if err := args.none("urlencode"); err != nil {
 		return v, err
 	}
-	quote := func(v Value, slash bool) (string, error) {
+	// A text keeps its slashes; in a query spaces become plus signs.
+	quote := func(v Value, query bool) (string, error) {
 		text, err := m.str(v)
 		if err != nil {
 			return "", err
@@ -166,14 +171,14 @@ func filterURLEncode(m *machine, v Value, args arguments) (Value, error) {
 		if err := m.allocate(3 * len(text)); err != nil {
 			return "", err
 		}
-		quoted := strings.ReplaceAll(url.QueryEscape(text), "+", "%20")
-		if slash {
-			quoted = strings.ReplaceAll(quoted, "%2F", "/")
+		quoted := url.QueryEscape(text)
+		if !query {
+			quoted = strings.ReplaceAll(strings.ReplaceAll(quoted, "+", "%20"), "%2F", "/")
 		}
 		return strings.ReplaceAll(quoted, "%7E", "~"), nil
 	}
-	if v.kind == kindString || v.isNumber() {
-		text, err := quote(v, true)
+	if !isIterable(v) || v.kind == kindString {
+		text, err := quote(v, false)
 		return String(text), err
 	}
 	pairs := v
@@ -189,11 +194,11 @@ func filterURLEncode(m *machine, v Value, args arguments) (Value, error) {
 		if len(items) != 2 {
 			return valueError("urlencode needs pairs")
 		}
-		key, err := quote(items[0], false)
+		key, err := quote(items[0], true)
 		if err != nil {
 			return err
 		}
-		value, err := quote(items[1], false)
+		value, err := quote(items[1], true)
 		parts = append(parts, key+"="+value)
 		return err
 	})

@@ -72,7 +72,7 @@ func fieldsN(s string, max int) []string {
 	s = strings.TrimLeftFunc(s, isSpace)
 	for s != "" {
 		if max >= 0 && len(fields) == max {
-			return append(fields, strings.TrimRightFunc(s, isSpace))
+			return append(fields, s)
 		}
 		end := strings.IndexFunc(s, isSpace)
 		if end < 0 {
@@ -90,7 +90,7 @@ func lastFieldsN(s string, max int) []string {
 	s = strings.TrimRightFunc(s, isSpace)
 	for s != "" {
 		if max >= 0 && len(fields) == max {
-			fields = append(fields, strings.TrimLeftFunc(s, isSpace))
+			fields = append(fields, s)
 			break
 		}
 		start := strings.LastIndexFunc(s, isSpace)
