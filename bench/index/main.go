@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"runtime/pprof"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -32,7 +33,7 @@ func main() {
 	flag.IntVar(&o.threads, "threads", runtime.NumCPU(), "goroutines that apply events; the workers are divided among them")
 	flag.IntVar(&o.shards, "shards", 0, "shards of the index; 0 means as many as threads")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each run is repeated; the table has medians")
-	profile := flag.String("cpuprofile", "", "write a CPU profile of the measured parts to this file")
+	profile := flag.String("cpuprofile", "", "write a CPU profile to this file")
 	flag.Parse()
 	if err := run(o, *trace, *blockSizes, *profile); err != nil {
 		fmt.Fprintln(os.Stderr, "index:", err)
@@ -74,10 +75,10 @@ func run(o options, path, blockSizes, profile string) error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	fmt.Printf("%d requests, %d workers of %d blocks, %d threads, %d shards, %s, %d CPUs\n\n", len(trace), o.workers, o.capacity, o.threads,
-		o.shards, runtime.Version(), runtime.NumCPU())
+	fmt.Printf("%d requests, %d workers of %d blocks, %d threads, %d shards, %s, %d CPUs, load average %s\n\n", len(trace), o.workers, o.capacity, o.threads,
+		o.shards, runtime.Version(), runtime.NumCPU(), loadAverage())
 	fmt.Println("| tokens a block | blocks a prompt | operations | filling, M/s | per CPU | full, M/s | per CPU | full with look-ups, M/s | per CPU | look-up p50, µs | p99, µs | p99.9, µs | blocks held | bytes a block | empty again, KiB |")
-	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|---|")
+	fmt.Println(strings.Repeat("|---", 15) + "|")
 	for _, tokens := range sizes {
 		o.split = 512 / tokens
 		work := simulate(trace, o)
@@ -94,8 +95,18 @@ func run(o options, path, blockSizes, profile string) error {
 	return nil
 }
 
+// loadAverage tells how busy the machine is: what else runs takes processor time and, above all, cache.
+func loadAverage() string {
+	content, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "not known"
+	}
+	one, _, _ := strings.Cut(string(content), " ")
+	return one
+}
+
 func parseSizes(text string) (sizes []int, err error) {
-	for field := range splitSeq(text) {
+	for field := range strings.SplitSeq(text, ",") {
 		var size int
 		if _, err := fmt.Sscanf(field, "%d", &size); err != nil || size < 1 || 512%size != 0 {
 			return nil, fmt.Errorf("%q tokens a block: give divisors of 512", field)
@@ -115,7 +126,7 @@ type result struct {
 	lookups              []time.Duration
 	held                 int
 	bytesPerBlock        float64
-	emptyBytes           int
+	emptyBytes           int64
 }
 
 // measure plays the work into an index: until all caches are full, then half of the rest without look-ups and half with.
@@ -156,7 +167,9 @@ func measure(work workload, o options) (result, error) {
 	for worker := range o.workers {
 		index.RemoveWorker(rankOf(worker).WorkerID)
 	}
-	r.emptyBytes = index.Stats().Bytes
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	r.emptyBytes = int64(after.HeapAlloc) - int64(before.HeapAlloc) - int64(8*cap(r.lookups))
 	runtime.KeepAlive(index)
 	return r, nil
 }

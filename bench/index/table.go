@@ -3,13 +3,9 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"slices"
-	"strings"
 	"time"
 )
-
-func splitSeq(text string) iter.Seq[string] { return strings.SplitSeq(text, ",") }
 
 // row is a line of the table: medians over the rounds.
 func row(tokens int, work workload, results []result) string {
