@@ -141,14 +141,19 @@ func TestPlacementsByCacheAgree(t *testing.T) {
 	for _, fleet := range []struct {
 		name           string
 		workers, ranks int
-	}{{"three workers", 3, 1}, {"two workers of two ranks", 2, 2}} {
+		flags          []string // of the frontends
+	}{
+		{"three workers", 3, 1, nil},
+		{"two workers of two ranks", 2, 2, nil},
+		{"predicted caches", 3, 1, []string{"--no-router-kv-events"}},
+	} {
 		for _, r := range releases(t) {
-			t.Run(r.name+"/"+fleet.name, func(t *testing.T) { comparePlacements(t, r, fleet.workers, fleet.ranks) })
+			t.Run(r.name+"/"+fleet.name, func(t *testing.T) { comparePlacements(t, r, fleet.workers, fleet.ranks, fleet.flags) })
 		}
 	}
 }
 
-func comparePlacements(t *testing.T, r release, workers, ranks int) {
+func comparePlacements(t *testing.T, r release, workers, ranks int, flags []string) {
 	prompts := conversation(40)
 	model := modelDirectory(t)
 	run := func(t *testing.T, starter func(store) *frontend) []kvOutcome {
@@ -166,10 +171,12 @@ func comparePlacements(t *testing.T, r release, workers, ranks int) {
 	}
 	var theirs, ours []kvOutcome
 	t.Run("theirs", func(t *testing.T) {
-		theirs = run(t, func(s store) *frontend { return startTheirs(t, r, s, "--router-mode", "kv") })
+		theirs = run(t, func(s store) *frontend {
+			return startTheirs(t, r, s, append([]string{"--router-mode", "kv"}, flags...)...)
+		})
 	})
 	t.Run("ours", func(t *testing.T) {
-		ours = run(t, func(s store) *frontend { return startOurs(t, s, "--router-mode", "kv") })
+		ours = run(t, func(s store) *frontend { return startOurs(t, s, append([]string{"--router-mode", "kv"}, flags...)...) })
 	})
 	if len(theirs) != len(prompts) || len(ours) != len(prompts) {
 		t.Fatal("not all requests were answered")
