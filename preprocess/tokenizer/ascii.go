@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"encoding/binary"
 	"math/bits"
+	"unicode/utf8"
 	"unsafe"
 )
 
@@ -56,26 +57,9 @@ func smallRun(text string, i int) int {
 
 func isASCIILetter(c byte) bool { return (c|0x20)-'a' < 26 }
 
-// plainWord returns the end of ASCII letters, after one space or none, that begin at i; 0 if there are none.
-func plainWord(text string, i int) int {
-	if text[i] == ' ' {
-		i++
-	}
-	if i >= len(text) || !isASCIILetter(text[i]) {
-		return 0
-	}
-	return letterRun(text, i+1)
-}
-
-// plainCasedWord returns the end of a word of ASCII letters that is small but for its first letter and has no contraction, after one
-// space or none; 0 where the word may be another one.
+// plainCasedWord returns the end of a word of ASCII letters that begins at i and is small but for its first letter, and has no
+// contraction; 0 where the word may be another one.
 func plainCasedWord(text string, i int) int {
-	if text[i] == ' ' {
-		i++
-	}
-	if i >= len(text) || !isASCIILetter(text[i]) {
-		return 0
-	}
 	end := smallRun(text, i+1)
 	if end == len(text) {
 		return end
@@ -85,4 +69,108 @@ func plainCasedWord(text string, i int) int {
 		return 0
 	}
 	return end
+}
+
+// kind is a coarse class of an ASCII character, for choosing what to do by the first two characters of a piece.
+type kind = uint8
+
+const (
+	kindSlow kind = iota // an apostrophe, which may begin a contraction, or a character beyond ASCII
+	kindLetter
+	kindDigit
+	kindSpace   // the space itself
+	kindOther   // other white space
+	kindNewline // \r or \n
+	kindSign    // all the rest
+	kinds
+)
+
+var kindOf = func() (table [256]kind) {
+	for c := range utf8.RuneSelf {
+		switch {
+		case isASCIILetter(byte(c)):
+			table[c] = kindLetter
+		case c >= '0' && c <= '9':
+			table[c] = kindDigit
+		case c == ' ':
+			table[c] = kindSpace
+		case c == '\r' || c == '\n':
+			table[c] = kindNewline
+		case c >= '\t' && c <= '\f':
+			table[c] = kindOther
+		case c != '\'':
+			table[c] = kindSign
+		}
+	}
+	return table
+}()
+
+// shape is what a piece that begins with two given ASCII characters is.
+type shape uint8
+
+const (
+	shapeSlow       shape = iota // to be found out by the general way
+	shapeWord                    // letters
+	shapePrefixWord              // any character, then letters
+	shapeSpaceWord               // a space, then letters
+	shapeSignWord                // a sign, then letters
+	shapeDigits                  // digits
+	shapeSpaceDigit              // a space that may belong to digits
+	shapeOne                     // the first character alone
+	shapeSigns                   // signs
+	shapeSpaceSigns              // a space, then signs
+)
+
+// shapes is indexed by the kinds of the two characters.
+var shapes = func() (table [kinds * kinds]shape) {
+	set := func(first, second kind, s shape) { table[first*kinds+second] = s }
+	for second := range kinds {
+		set(kindLetter, second, shapeWord)
+		set(kindDigit, second, shapeDigits)
+		if second != kindSlow {
+			set(kindSign, second, shapeSigns)
+		}
+	}
+	set(kindSpace, kindLetter, shapeSpaceWord)
+	set(kindOther, kindLetter, shapePrefixWord)
+	set(kindSign, kindLetter, shapeSignWord)
+	set(kindSpace, kindSign, shapeSpaceSigns)
+	set(kindSpace, kindDigit, shapeSpaceDigit)
+	for _, second := range []kind{kindLetter, kindDigit, kindSign} {
+		set(kindNewline, second, shapeOne)
+	}
+	set(kindOther, kindDigit, shapeOne)
+	set(kindOther, kindSign, shapeOne)
+	return table
+}()
+
+// shapeAt returns the shape of the piece at i.
+func shapeAt(text string, i int) shape {
+	if i+1 >= len(text) {
+		return shapeSlow
+	}
+	return shapes[kindOf[text[i]]*kinds+kindOf[text[i+1]]]
+}
+
+// signRun returns the end of the ASCII signs at i; 0 if there is an apostrophe or a character beyond ASCII behind them.
+func signRun(text string, i int) int {
+	for i < len(text) {
+		k := kindOf[text[i]]
+		if k != kindSign {
+			if k == kindSlow {
+				return 0
+			}
+			break
+		}
+		i++
+	}
+	return i
+}
+
+// lineEnds returns the end of the \r and \n at i.
+func lineEnds(text string, i int) int {
+	for i < len(text) && (text[i] == '\n' || text[i] == '\r') {
+		i++
+	}
+	return i
 }

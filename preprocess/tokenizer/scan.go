@@ -17,7 +17,37 @@ func cl100k(digits int, inWord class) scanner {
 			if i >= len(text) {
 				return at
 			}
-			if end := plainWord(text, i); end > 0 {
+			end := 0
+			switch shapeAt(text, i) {
+			case shapeWord:
+				end = letterRun(text, i+1)
+			case shapePrefixWord, shapeSpaceWord, shapeSignWord:
+				end = letterRun(text, i+2)
+			case shapeDigits:
+				if end = i + 1; digits > 1 {
+					end = table.upTo(text, end, number, digits-1)
+				}
+				i = end
+				ends[at] = int32(i)
+				continue
+			case shapeSpaceDigit, shapeOne:
+				i++
+				ends[at] = int32(i)
+				continue
+			case shapeSigns:
+				if end = signRun(text, i+1); end > 0 {
+					i = lineEnds(text, end)
+					ends[at] = int32(i)
+					continue
+				}
+			case shapeSpaceSigns:
+				if end = signRun(text, i+2); end > 0 {
+					i = lineEnds(text, end)
+					ends[at] = int32(i)
+					continue
+				}
+			}
+			if end > 0 {
 				if end < len(text) && text[end] >= 0x80 {
 					end = table.run(text, end, inWord)
 				}
@@ -64,7 +94,20 @@ func deepseek() scanner {
 			if i >= len(text) {
 				return at
 			}
-			if end := plainWord(text, i); end > 0 {
+			end := 0
+			switch shapeAt(text, i) {
+			case shapeWord:
+				end = letterRun(text, i+1)
+			case shapePrefixWord, shapeSpaceWord:
+				end = letterRun(text, i+2)
+			case shapeSignWord: // control characters count as signs here, and are another thing in the pattern
+				if text[i] > ' ' && text[i] < 0x7F {
+					i = letterRun(text, i+2)
+					ends[at] = int32(i)
+					continue
+				}
+			}
+			if end > 0 {
 				if end < len(text) && text[end] >= 0x80 {
 					end = table.runOutside(text, end, letter|mark, cjk)
 				}
@@ -147,7 +190,14 @@ func gpt2() scanner {
 			if i >= len(text) {
 				return at
 			}
-			if end := plainWord(text, i); end > 0 {
+			end := 0
+			switch shapeAt(text, i) {
+			case shapeWord:
+				end = letterRun(text, i+1)
+			case shapeSpaceWord:
+				end = letterRun(text, i+2)
+			}
+			if end > 0 {
 				if end < len(text) && text[end] >= 0x80 {
 					end = table.run(text, end, letter)
 				}
@@ -193,7 +243,28 @@ func o200k(digits int, contractions bool) scanner {
 			if i >= len(text) {
 				return at
 			}
-			if end := plainCasedWord(text, i); end > 0 {
+			end := 0
+			switch shapeAt(text, i) {
+			case shapeWord:
+				end = plainCasedWord(text, i)
+			case shapePrefixWord, shapeSpaceWord, shapeSignWord:
+				end = plainCasedWord(text, i+1)
+			case shapeDigits:
+				if end = i + 1; digits > 1 {
+					end = table.upTo(text, end, number, digits-1)
+				}
+			case shapeSpaceDigit, shapeOne:
+				end = i + 1
+			case shapeSigns:
+				if end = signRun(text, i+1); end > 0 {
+					end = lineEndsAndSlashes(text, end)
+				}
+			case shapeSpaceSigns:
+				if end = signRun(text, i+2); end > 0 {
+					end = lineEndsAndSlashes(text, end)
+				}
+			}
+			if end > 0 {
 				i = end
 				ends[at] = int32(i)
 				continue

@@ -130,7 +130,7 @@ type longPiece struct {
 type recentWords [1 << recentBits]recentSlot
 
 const (
-	recentBits = 13
+	recentBits = 14
 	recentWord = 15 // bytes
 	recentIDs  = 6
 	countBits  = 4 // of wordKey.high that hold the number of ids in a recentSlot
