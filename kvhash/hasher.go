@@ -1,7 +1,6 @@
 package kvhash
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/zeebo/xxh3"
@@ -120,10 +119,3 @@ func (h Hasher) AppendSequence(sequence, locals []uint64) []uint64 {
 // Next returns the sequence hash of a block with the given local hash that follows a block with sequence hash parent. The first
 // block of a sequence has no parent: its sequence hash is its local hash.
 func (h Hasher) Next(parent, local uint64) uint64 { return chain(parent, local, h.chainSeed) }
-
-func chain(parent, local, seed uint64) uint64 {
-	var pair [16]byte
-	binary.LittleEndian.PutUint64(pair[:8], parent)
-	binary.LittleEndian.PutUint64(pair[8:], local)
-	return xxh3.HashSeed(pair[:], seed)
-}
