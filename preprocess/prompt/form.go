@@ -59,7 +59,7 @@ func (f *Formatter) compile(source string, limits chattemplate.Limits) (*chattem
 
 // probeLimits are far above what a template does with a few words, and far below what a hostile one could make of a dozen
 // probes otherwise.
-var probeLimits = chattemplate.Limits{Steps: 1_000_000, OutputBytes: 1 << 20, AllocatedBytes: 16 << 20, Depth: 100}
+var probeLimits = chattemplate.Limits{Steps: 200_000, OutputBytes: 1 << 20, AllocatedBytes: 16 << 20, Depth: 100}
 
 // filters are what published templates use beyond Jinja's own filters.
 var filters = map[string]func(chattemplate.Value, []chattemplate.Value) (chattemplate.Value, error){
