@@ -41,7 +41,8 @@ func New(options Options) (*Index, error) {
 // enter returns the worker's shard, locked; nil if the worker is not known and is not to be.
 func (x *Index) enter(workerID uint64, welcome bool) *shard {
 	for {
-		s := (*x.directory.Load())[workerID]
+		directory := x.directory.Load()
+		s := (*directory)[workerID]
 		if s == nil && welcome {
 			s = x.welcome(workerID)
 		}
@@ -49,7 +50,7 @@ func (x *Index) enter(workerID uint64, welcome bool) *shard {
 			return nil
 		}
 		s.mutex.Lock()
-		if (*x.directory.Load())[workerID] == s {
+		if now := x.directory.Load(); now == directory || (*now)[workerID] == s {
 			return s
 		}
 		s.mutex.Unlock() // the worker has been removed meanwhile

@@ -207,8 +207,14 @@ func (s *shard) store(r *rank, event *Event) error {
 			sequence = chainHasher.Next(sequence, block.Local)
 		}
 		room--
-		id, n := d.follow(parent, p, sequence)
-		if id == 0 {
+		var id uint32
+		var n *node
+		if fresh := p != nil && p.child.Load() == 0 && d.detached.count == 0; !fresh {
+			id, n = d.follow(parent, p, sequence)
+		}
+		if id != 0 {
+			reached = s.share(r, id, n, reached)
+		} else {
 			id, n = d.grow(parent, p, sequence)
 			if d.keepLocals {
 				*d.local(id) = block.Local
@@ -218,8 +224,6 @@ func (s *shard) store(r *rank, event *Event) error {
 			} else {
 				d.strand(id, r)
 			}
-		} else {
-			reached = s.share(r, id, n, reached)
 		}
 		*number = id
 		if r.lower != nil {
