@@ -32,13 +32,14 @@
 //
 // # Why it is built like this
 //
-// Three ways were considered. A compressed radix tree with runs of blocks, as the Dynamo router has it, looks up fast, but a run is
-// shared by ranks that hold it to different depths, under different names and with gaps: keeping all that exact costs what runs
-// save. A hash table from sequence hashes to sets of ranks is exact at once, but each block of an event costs a cache miss there and
-// another in the rank's own table. A first version of that was measured at less than half the speed of what is here: a tree of single blocks, 24 bytes each in pages without pointers, whose nodes lie side by side in the order of
-// the prompt because they were stored together. An event costs one random access for each block, to the rank's own names, and they
-// overlap; a look-up leaps along neighbours, each proved by its sequence hash, and follows links only where prompts branch. Sets of
-// ranks shrink along a prompt, so that a leap skips all in between. bench/index has the numbers.
+// Three ways were considered. A compressed radix tree with runs of blocks, as the Dynamo router has it, looks up fast, but a
+// run is shared by ranks that hold it to different depths, under different names and with gaps: keeping all that exact costs
+// what runs save. A hash table from sequence hashes to sets of ranks is exact at once, but each block of an event costs a cache
+// miss there and another in the rank's own table. A first version of that was measured at less than half the speed of what is
+// here: a tree of single blocks, 24 bytes each in pages without pointers, whose nodes lie side by side in the order of the
+// prompt because they were stored together. An event costs one random access for each block, to the rank's own names, and they
+// overlap; a look-up leaps along neighbours, each proved by its sequence hash, and follows links only where prompts branch.
+// Sets of ranks shrink along a prompt, so that a leap skips all in between. bench/index has the numbers.
 //
 // A block costs 24 bytes for each shard whose ranks hold it, and 18 to 23 bytes for each rank, in lower tiers about 80. Memory
 // follows the live blocks: tables shrink, pages with mostly vacant nodes are moved together, branches that end leave a plain chain,
