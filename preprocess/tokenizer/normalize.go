@@ -273,6 +273,12 @@ var composable = sync.OnceValue(func() *[256][64]bool {
 func quickNFC(s string) bool {
 	table := composable()
 	for i := 0; i+1 < len(s); i++ {
+		for i+8 <= len(s) && eight(s, i)&topBits == 0 {
+			i += 8
+		}
+		if i+1 >= len(s) {
+			break
+		}
 		c := s[i]
 		if c < 0xC0 {
 			continue

@@ -43,28 +43,47 @@ func (w *wordEncoder) encode(dst []uint32, s string) []uint32 {
 	for at := 0; at < len(s); {
 		n := w.scan(s, at, ends[:])
 		for _, end := range ends[:n] {
-			size := int(end) - at
-			if size > recentWord {
-				dst = w.shared(dst, s, at, int(end))
-				at = int(end)
-				continue
+			if size := int(end) - at; size <= shortWord {
+				key := shortKey(s, at, size)
+				set := &recent.single[key.hash()>>(64-singleBits)]
+				if first := &set[0]; first.low == key.low && (first.high^key.high)<<(64-keyBits) == 0 {
+					dst = append(dst, uint32(first.high>>keyBits))
+					at = int(end)
+					continue
+				}
+				if id, ok := set.find(key); ok {
+					dst = append(dst, id)
+					at = int(end)
+					continue
+				}
 			}
-			key := makeWordKey(s, at, size)
-			slot := recent.slot(key)
-			switch {
-			case slot.low != key.low || (slot.high^key.high)<<countBits != 0:
-				start := len(dst)
-				dst = w.shared(dst, s, at, int(end))
-				slot.put(key, dst[start:])
-			case slot.high>>(64-countBits) == 1:
-				dst = append(dst, uint32(slot.ids[0]))
-			default:
-				dst = slot.get(dst)
-			}
+			dst = w.other(dst, s, at, int(end), recent)
 			at = int(end)
 		}
 	}
 	w.recent.Put(recent)
+	return dst
+}
+
+// other encodes a piece that is not a recent word of one token.
+func (w *wordEncoder) other(dst []uint32, s string, at, end int, recent *recentWords) []uint32 {
+	size := end - at
+	if size > recentWord {
+		return w.shared(dst, s, at, end)
+	}
+	key := makeWordKey(s, at, size)
+	slot := &recent.several[key.hash()>>(64-severalBits)]
+	if slot.low == key.low && (slot.high^key.high)<<countBits == 0 {
+		return slot.get(dst)
+	}
+	start := len(dst)
+	dst = w.shared(dst, s, at, end)
+	if len(dst) == start+1 && size <= shortWord {
+		short := shortKey(s, at, size)
+		recent.single[short.hash()>>(64-singleBits)].put(short, dst[start])
+	} else {
+		slot.put(key, dst[start:])
+	}
 	return dst
 }
 
@@ -126,23 +145,50 @@ type longPiece struct {
 	ids  []uint32
 }
 
-// recentWords is a table of words that one goroutine met last; a quarter of a megabyte.
-type recentWords [1 << recentBits]recentSlot
+// recentWords holds words that one goroutine met last, in less than half a megabyte, so that they stay in the processor's own memory.
+type recentWords struct {
+	single  [1 << singleBits]recentSet
+	several [1 << severalBits]recentSlot
+}
 
 const (
-	recentBits = 14
-	recentWord = 15 // bytes
-	recentIDs  = 6
-	countBits  = 4 // of wordKey.high that hold the number of ids in a recentSlot
+	singleBits  = 12
+	severalBits = 12
+	recentWord  = 15 // bytes of words in several
+	recentIDs   = 6
+	countBits   = 4 // of wordKey.high that hold the number of ids in a recentSlot
 )
 
-// recentSlot is a word, with the number of its ids above the key, and the ids, three to a word.
+// recentSet holds four words of one token, in one cache line, those that come often in front.
+type recentSet [4]wordKey
+
+func (r *recentSet) find(key wordKey) (uint32, bool) {
+	for i := 1; i < len(r); i++ {
+		if r[i].low == key.low && (r[i].high^key.high)<<(64-keyBits) == 0 {
+			r[i-1], r[i] = r[i], r[i-1]
+			return uint32(r[i-1].high >> keyBits), true
+		}
+	}
+	return 0, false
+}
+
+func (r *recentSet) put(key wordKey, id uint32) {
+	key.high |= uint64(id) << keyBits
+	last := len(r) - 1
+	for i := range r {
+		if r[i].high == 0 {
+			last = i
+			break
+		}
+	}
+	r[last] = key
+}
+
+// recentSlot is a word of some tokens, with the number of its ids above the key, and the ids, three to a word.
 type recentSlot struct {
 	wordKey
 	ids [2]uint64
 }
-
-func (r *recentWords) slot(key wordKey) *recentSlot { return &r[key.hash()>>(64-recentBits)] }
 
 func (s *recentSlot) put(key wordKey, ids []uint32) {
 	if len(ids) > recentIDs {
