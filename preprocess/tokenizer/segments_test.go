@@ -30,7 +30,7 @@ func TestRemembersOnlyWhatEncodingGives(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			plain := load(t, name)
 			remembering := *plain
-			remembering.Remember(20000) // few enough bytes that segments are dropped
+			remembering.Remember(segmentShards * 3000) // few enough bytes that segments are dropped
 			special := []string{"", "<|im_end|>", "<think>", "</s>", "<mask>", "<start_of_turn>", "<｜end▁of▁sentence｜>"}
 			rapid.Check(t, func(t *rapid.T) {
 				s := conversation(special).Draw(t, "text")
