@@ -34,8 +34,11 @@ func TestRemembersOnlyWhatEncodingGives(t *testing.T) {
 			special := []string{"", "<|im_end|>", "<think>", "</s>", "<mask>", "<start_of_turn>", "<｜end▁of▁sentence｜>"}
 			rapid.Check(t, func(t *rapid.T) {
 				s := conversation(special).Draw(t, "text")
-				if got, want := remembering.Encode(nil, s, true), plain.Encode(nil, s, true); !slices.Equal(got, want) {
-					t.Fatalf("%q: %v, want %v", s, got, want)
+				want := plain.Encode(nil, s, true)
+				for range 2 { // the second time with all that has room
+					if got := remembering.Encode(nil, s, true); !slices.Equal(got, want) {
+						t.Fatalf("%q: %v, want %v", s, got, want)
+					}
 				}
 				for i := range remembering.segments.shards {
 					if held := remembering.segments.shards[i].bytes; held > remembering.segments.limit {
