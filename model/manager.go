@@ -67,7 +67,6 @@ type serving[S Server] struct {
 	ready  bool
 	cancel context.CancelFunc
 	stale  bool // withdrawn while being built
-	peers  bool
 }
 
 type buildResult[S Server] struct {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -34,12 +33,6 @@ func (p parser[T]) read(text string) (T, string, error) {
 	}
 	adjusted, note := p.adjust(parsed)
 	return adjusted, note, nil
-}
-
-// replacing adds an adjustment to a parser.
-func replacing[T any](p parser[T], adjust func(T) (T, string)) parser[T] {
-	p.adjust = adjust
-	return p
 }
 
 const truthAllowed = "true or false (1/0, yes/no, on/off, any case)"
@@ -243,11 +236,6 @@ func oneOf[T ~string](choices ...T) parser[T] {
 	return choice(nil, choices)
 }
 
-// anyCase reads one of the given words in any case, as the real runtime does for the words that name its planes.
-func anyCase[T ~string](choices ...T) parser[T] {
-	return choice(strings.ToLower, choices)
-}
-
 func choice[T ~string](normalise func(string) string, choices []T) parser[T] {
 	plain := make([]string, len(choices))
 	for i, c := range choices {
@@ -284,57 +272,6 @@ func routePath() parser[string] {
 		}
 		return true
 	})
-}
-
-// urlWith reads a URL, or several separated by commas, with one of the given schemes and a host.
-func urlWith(several bool, schemes ...string) parser[string] {
-	what := "a URL"
-	if several {
-		what = "URLs, separated by commas,"
-	}
-	for i, scheme := range schemes {
-		schemes[i] = scheme + "://"
-	}
-	allowed := fmt.Sprintf("%s starting with %s", what, list(schemes))
-	return matching(allowed, func(text string) bool {
-		parts := []string{text}
-		if several {
-			parts = strings.Split(text, ",")
-		}
-		for _, part := range parts {
-			part = strings.TrimSpace(part)
-			parsed, err := url.Parse(part)
-			if err != nil || parsed.Host == "" {
-				return false
-			}
-			known := false
-			for _, scheme := range schemes {
-				known = known || strings.HasPrefix(strings.ToLower(part), scheme)
-			}
-			if !known {
-				return false
-			}
-		}
-		return true
-	})
-}
-
-// existingFile reads the path of a regular file.
-func existingFile() parser[string] {
-	return parser[string]{
-		parse: func(path string) (string, error) {
-			info, err := os.Stat(path)
-			switch {
-			case path == "" || err != nil:
-				return "", errors.New("must be the path of a file that exists and can be read" + because(err))
-			case !info.Mode().IsRegular():
-				return "", errors.New("must be the path of a file; this is something else")
-			}
-			return path, nil
-		},
-		show:    func(path string) any { return path },
-		allowed: "the path of an existing file",
-	}
 }
 
 // existingDirectory reads the path of a directory.

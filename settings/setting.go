@@ -2,7 +2,6 @@ package settings
 
 import (
 	"fmt"
-	"strings"
 )
 
 // spec is the part of a declaration that is words: how a setting is called and described.
@@ -186,14 +185,3 @@ func (t *table) override(name, text string, origin Origin) error {
 
 // names joins variable names into the slice that a spec wants; it only makes declarations shorter.
 func names(all ...string) []string { return all }
-
-// list joins words the way a sentence does: "a", "a or b", "a, b or c".
-func list(words []string) string {
-	switch len(words) {
-	case 0:
-		return ""
-	case 1:
-		return words[0]
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
-}

@@ -124,20 +124,20 @@ func title(s string) string {
 }
 
 func capitalize(s string) string {
-	for i, r := range s {
-		size := utf8.RuneLen(r)
-		rest := s[i+size:]
-		if isASCII(rest) {
-			return titleRune(r) + strings.ToLower(rest)
-		}
-		var b strings.Builder
-		b.WriteString(titleRune(r))
-		for j, r := range rest {
-			b.WriteString(lowerRune(s, i+size+j, r))
-		}
-		return b.String()
+	if s == "" {
+		return s
 	}
-	return s
+	first, size := utf8.DecodeRuneInString(s)
+	rest := s[size:]
+	if isASCII(rest) {
+		return titleRune(first) + strings.ToLower(rest)
+	}
+	var b strings.Builder
+	b.WriteString(titleRune(first))
+	for j, r := range rest {
+		b.WriteString(lowerRune(s, size+j, r))
+	}
+	return b.String()
 }
 
 func swapcase(s string) string {
