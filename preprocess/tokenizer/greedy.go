@@ -10,32 +10,18 @@ type greedy struct {
 	vocab   *vocabulary
 }
 
-// newGreedy returns nil where the way is not open: too large a vocabulary.
 func newGreedy(b *bpe) *greedy {
 	v := b.vocab
-	var byLength [][]uint32
-	edges := 0
+	var ids []uint32
 	for id, known := range b.origins.known {
-		if !known {
+		if !known || len(v.token(uint32(id))) == 0 {
 			continue
 		}
-		size := len(v.token(uint32(id)))
-		for size >= len(byLength) {
-			byLength = append(byLength, nil)
-		}
-		byLength[size] = append(byLength[size], uint32(id))
-		edges++
-	}
-	t := newTrie(len(v.spans), 3*edges)
-	// Tokens become nodes before what they are the beginning of: a node's number has to be the token's id.
-	for _, ids := range byLength {
-		for _, id := range ids {
-			if known, ok := v.idOf(v.token(id)); ok && known == id && !t.add(v.token(id), id) {
-				return nil
-			}
+		if first, ok := v.idOf(v.token(uint32(id))); ok && first == uint32(id) {
+			ids = append(ids, uint32(id))
 		}
 	}
-	return &greedy{merges: b.merges, origins: b.origins, tokens: t, vocab: v}
+	return &greedy{merges: b.merges, origins: b.origins, tokens: newTrie(v, ids), vocab: v}
 }
 
 func (g *greedy) size(id uint32) int {
@@ -46,14 +32,17 @@ func (g *greedy) size(id uint32) int {
 // encode appends the ids of text. It returns false, and dst as it was, if some of the text is no token at all, or if it is of the rare
 // kind, such as long runs of one character, in which nearly no token may follow another one, so that merging is faster.
 func (g *greedy) encode(dst []uint32, text string) ([]uint32, bool) {
+	if len(text) > 32 && text[:16] == text[1:17] {
+		return dst, false // a run
+	}
 	start := len(dst)
 	var dead []uint64 // bits of places from which there is no way on; most texts have none
 	at := 0
-	tries := 32 + len(text)/2
+	tries := 16 + len(text)/4
 	for at < len(text) {
 		id := g.tokens.longest(text, at)
 		for {
-			if id == noShorter { // go back and take a shorter token there
+			if id == noToken32 { // go back and take a shorter token there
 				if len(dst) == start {
 					return dst, false
 				}

@@ -1,20 +1,36 @@
 package tokenizer
 
+import "math/bits"
+
 // origins tells how merging comes to each token when the token's own text is encoded: from which two tokens, and when. A token that has
 // an origin, or is a symbol that merging begins with, is what its own text is encoded to, so that a piece which equals it needs no
 // merging.
 type origins struct {
-	// born is, by id, the rank of the token's last merge plus one; 0 for symbols and for tokens that merging never comes to.
-	born        []uint32
-	left, right []uint32
-	known       []bool
+	of    []origin // by id
+	known []bool   // by id
+	// likely has a bit for each pair that is merged, at a place that is computed from the pair. Nearly all pairs that are asked for are
+	// not merged, and most of these have no bit, so that the table of merges, which is large and far, need not be asked.
+	likely     []uint64
+	likelyBits uint
+}
+
+// origin is the last merge of a token.
+type origin struct {
+	born        uint32 // its rank plus one; 0 for symbols and for tokens that merging never comes to
+	left, right uint32
 }
 
 // newOrigins goes through all merges in their order. The first pair that really comes to be when its text is encoded is the token's
 // origin, since encoding has only one way. A merge that comes before those that make its parts is passed over: there are few, and
 // what has no origin is merged.
 func newOrigins(m *merges, pairs []pair, tokens int, isSymbol func(id uint32) bool) *origins {
-	o := &origins{born: make([]uint32, tokens), left: make([]uint32, tokens), right: make([]uint32, tokens), known: make([]bool, tokens)}
+	o := &origins{of: make([]origin, tokens), known: make([]bool, tokens)}
+	o.likelyBits = uint(max(bits.Len(uint(len(pairs)))+2, 6)) // one bit of about six is set
+	o.likely = make([]uint64, 1<<o.likelyBits/64)
+	for _, p := range pairs {
+		at := o.place(p.left, p.right)
+		o.likely[at/64] |= 1 << (at % 64)
+	}
 	for id := range uint32(tokens) {
 		o.known[id] = isSymbol(id)
 	}
@@ -24,7 +40,7 @@ func newOrigins(m *merges, pairs []pair, tokens int, isSymbol func(id uint32) bo
 			continue
 		}
 		o.known[into] = true
-		o.born[into], o.left[into], o.right[into] = uint32(rank)+1, p.left, p.right
+		o.of[into] = origin{uint32(rank) + 1, p.left, p.right}
 	}
 	return o
 }
@@ -35,20 +51,27 @@ type pair struct{ left, right uint32 }
 // no merge reaches across the place between them before. It goes back in time, undoing of the two tokens at that place the one that
 // was made later. Of equal merges the one on the left comes first.
 func (o *origins) meet(m *merges, left, right, limit uint32) bool {
+	l, r := o.of[left], o.of[right]
 	for {
-		if m.rank(left, right) < limit {
+		if at := o.place(left, right); o.likely[at/64]&(1<<(at%64)) != 0 && m.rank(left, right) < limit {
 			return false
 		}
-		l, r := o.born[left], o.born[right]
 		switch {
-		case l == 0 && r == 0:
+		case l.born == 0 && r.born == 0:
 			return true
-		case l > r:
-			limit, left = l-1, o.right[left]
+		case l.born > r.born:
+			limit, left = l.born-1, l.right
+			l = o.of[left]
 		default:
-			limit, right = r, o.left[right]
+			limit, right = r.born, r.left
+			r = o.of[right]
 		}
 	}
+}
+
+// place is where the pair's bit is.
+func (o *origins) place(left, right uint32) uint64 {
+	return pairKey(left, right) * 0xD1B54A32D192ED03 >> (64 - o.likelyBits)
 }
 
 // isWhole tells whether a piece that equals the token is encoded to it.

@@ -1,117 +1,147 @@
 package tokenizer
 
-import "math/bits"
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"slices"
+)
 
-// trie finds the longest token that a text begins with. It is one hash table of edges. Nodes at which a token ends are numbered by the
-// token's id, the others from inner on.
+// trie finds the longest token that a text begins with. The children of a node are neighbours, and behind them come their own children:
+// what one word walks through lies close together.
 type trie struct {
-	slots []uint64 // node<<30 | byte<<22 | child, +1 so that 0 is free
-	shift uint
-	inner uint32
-	next  uint32
-	count int
-	// pairs holds the node of the first two bytes, +1; 0 for none.
+	labels []byte // by node: the byte that leads to it
+	nodes  []trieNode
+	// pairs holds the node of the first two bytes, bytes that of the first one, +1; 0 for none.
 	pairs []uint32
-	// shorter holds, by token, the longest other token that it begins with, or noShorter.
+	bytes [256]uint32
+	// shorter holds, by token, the longest other token that it begins with, or noToken32.
 	shorter []uint32
 }
 
-const noShorter = 1<<32 - 1
+type trieNode struct {
+	first uint32 // its first child
+	token uint32 // that ends here, or noToken32
+	count uint16 // of children
+}
 
-const (
-	childBits = 22 // more nodes than that are refused
-	rootNode  = 1<<childBits - 1
-)
+const noToken32 = 1<<32 - 1
 
-func newTrie(tokens, edges int) *trie {
-	t := &trie{inner: uint32(tokens), next: uint32(tokens), pairs: make([]uint32, 1<<16), shorter: make([]uint32, tokens)}
-	size := tableSize(edges)
-	t.slots = make([]uint64, size)
-	t.shift = uint(64 - bits.Len(uint(size-1)))
+// sortedToken has the first eight bytes at hand, which nearly always decide.
+type sortedToken struct {
+	head uint64
+	id   uint32
+}
+
+func sortTokens(v *vocabulary, ids []uint32) []sortedToken {
+	list := make([]sortedToken, len(ids))
+	for i, id := range ids {
+		var head [8]byte
+		copy(head[:], v.token(id))
+		list[i] = sortedToken{binary.BigEndian.Uint64(head[:]), id}
+	}
+	slices.SortFunc(list, func(a, b sortedToken) int {
+		if a.head != b.head {
+			return cmp.Compare(a.head, b.head)
+		}
+		return bytes.Compare(v.token(a.id), v.token(b.id))
+	})
+	return list
+}
+
+// newTrie makes the trie of tokens with different texts that are not empty.
+func newTrie(v *vocabulary, ids []uint32) *trie {
+	t := &trie{pairs: make([]uint32, 1<<16), shorter: make([]uint32, len(v.spans))}
+	t.labels = make([]byte, 0, 4*len(ids))
+	t.nodes = make([]trieNode, 0, 4*len(ids))
+	t.family(v, sortTokens(v, ids), 0, noToken32)
+	for i := range t.bytes {
+		if t.bytes[i] == 0 {
+			continue
+		}
+		n := t.nodes[t.bytes[i]-1]
+		for child := n.first; child < n.first+uint32(n.count); child++ {
+			t.pairs[i|int(t.labels[child])<<8] = child + 1
+		}
+	}
 	return t
 }
 
-func edgeKey(node uint32, c byte) uint64 { return uint64(node)<<8 | uint64(c) }
-
-func (t *trie) start(key uint64) uint64 { return key * 0x9E3779B97F4A7C15 >> t.shift }
-
-// child returns the node below; false if there is none.
-func (t *trie) child(node uint32, c byte) (uint32, bool) {
-	key := edgeKey(node, c)
-	mask := uint64(len(t.slots) - 1)
-	for i := t.start(key); ; i++ {
-		slot := t.slots[i&mask]
-		if slot>>childBits == key && slot != 0 {
-			return uint32(slot) & rootNode, true
+// family adds the nodes for the byte at depth of tokens that agree before it, and what is below them. Shorter is the longest token that
+// is all of what they agree in. It returns the first node and how many there are.
+func (t *trie) family(v *vocabulary, tokens []sortedToken, depth int, shorter uint32) (first uint32, count uint16) {
+	first = uint32(len(t.nodes))
+	for i := 0; i < len(tokens); {
+		c := v.token(tokens[i].id)[depth]
+		t.labels = append(t.labels, c)
+		t.nodes = append(t.nodes, trieNode{token: noToken32})
+		if depth == 0 {
+			t.bytes[c] = uint32(len(t.nodes))
 		}
-		if slot == 0 {
-			return 0, false
+		count++
+		for i < len(tokens) && v.token(tokens[i].id)[depth] == c {
+			i++
 		}
 	}
-}
-
-// add puts a token in; shorter tokens come first, so that the node at which one ends is not there yet. It returns false when the trie
-// is full.
-func (t *trie) add(token []byte, id uint32) bool {
-	node, shorter := uint32(rootNode), uint32(noShorter)
-	for i, c := range token {
-		if node < t.inner {
-			shorter = node
+	at, node := 0, first
+	for at < len(tokens) {
+		end, c := at, t.labels[node]
+		for end < len(tokens) && v.token(tokens[end].id)[depth] == c {
+			end++
 		}
-		last := i == len(token)-1
-		key := edgeKey(node, c)
-		at := t.start(key)
-		mask := uint64(len(t.slots) - 1)
-		for t.slots[at&mask] != 0 && t.slots[at&mask]>>childBits != key {
+		below := shorter
+		if id := tokens[at].id; len(v.token(id)) == depth+1 {
+			t.nodes[node].token = id
+			t.shorter[id] = shorter
+			below = id
 			at++
 		}
-		slot := &t.slots[at&mask]
-		if *slot == 0 {
-			child := id
-			if !last {
-				child = t.next
-				t.next++
-			}
-			if t.count++; child >= rootNode || 4*t.count > 3*len(t.slots) {
-				return false
-			}
-			*slot = key<<childBits | uint64(child)
+		if at < end {
+			childFirst, childCount := t.family(v, tokens[at:end], depth+1, below)
+			t.nodes[node].first, t.nodes[node].count = childFirst, childCount
 		}
-		node = uint32(*slot) & rootNode
-		if i == 1 {
-			t.pairs[int(token[0])|int(c)<<8] = node + 1
-		}
+		at = end
+		node++
 	}
-	t.shorter[id] = shorter
-	return true
+	return first, count
 }
 
-// longest returns the longest token that begins at i; noShorter if there is none.
-func (t *trie) longest(text string, i int) (id uint32) {
-	id = noShorter
-	node, ok := t.child(rootNode, text[i])
-	if !ok {
-		return id
+// longest returns the longest token that begins at i; noToken32 if there is none.
+func (t *trie) longest(text string, i int) uint32 {
+	at := t.bytes[text[i]]
+	if at == 0 {
+		return noToken32
 	}
-	if node < t.inner {
-		id = node
-	}
+	node := &t.nodes[at-1]
+	id := node.token
 	if i++; i == len(text) {
 		return id
 	}
-	pair := t.pairs[int(text[i-1])|int(text[i])<<8]
-	if pair == 0 {
+	if at = t.pairs[int(text[i-1])|int(text[i])<<8]; at == 0 {
 		return id
 	}
-	for node = pair - 1; ; {
-		if node < t.inner {
-			id = node
+	for node = &t.nodes[at-1]; ; {
+		if node.token != noToken32 {
+			id = node.token
 		}
-		if i++; i == len(text) {
+		if i++; i == len(text) || node.count == 0 {
 			return id
 		}
-		if node, ok = t.child(node, text[i]); !ok {
+		labels := t.labels[node.first : node.first+uint32(node.count)]
+		child := -1
+		if c := text[i]; len(labels) > 12 {
+			child = bytes.IndexByte(labels, c)
+		} else {
+			for j := range labels {
+				if labels[j] == c {
+					child = j
+					break
+				}
+			}
+		}
+		if child < 0 {
 			return id
 		}
+		node = &t.nodes[node.first+uint32(child)]
 	}
 }

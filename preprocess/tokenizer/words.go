@@ -114,8 +114,10 @@ func (w *wordEncoder) fresh(dst []uint32, piece string) []uint32 {
 	if w.mark != "" {
 		piece = strings.ReplaceAll(piece, " ", w.mark)
 	}
-	if id, ok := w.bpe.vocab.id(piece); ok && w.bpe.isWhole(id) {
-		return append(dst, id)
+	if len(piece) > shortWord { // shorter ones are in the table of whole words
+		if id, ok := w.bpe.vocab.id(piece); ok && w.bpe.isWhole(id) {
+			return append(dst, id)
+		}
 	}
 	if w.mark != "" {
 		return w.bpe.encodeMarked(dst, piece)
