@@ -65,9 +65,8 @@ func (*bytesDecoder) Flush() string         { return "" }
 
 // engines is a transport to engines in this process. A fake in place of sockets: what is tested here is everything above them.
 type engines struct {
-	byID    map[uint64]inference.Sender
-	refuse  map[uint64]bool
-	crashed map[uint64]bool
+	byID   map[uint64]inference.Sender
+	refuse map[uint64]bool
 }
 
 func (e *engines) Send(ctx context.Context, target inference.Target, r *inference.Request) (inference.Stream, error) {

@@ -1,6 +1,7 @@
 package frontend
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 
@@ -16,7 +17,7 @@ func logRequest(logger *slog.Logger) func(observe.Summary) {
 		if s.Status >= 500 && s.ErrorType == "internal" {
 			level = slog.LevelError
 		}
-		if !logger.Enabled(nil, level) {
+		if !logger.Enabled(context.Background(), level) {
 			return
 		}
 		attributes := []slog.Attr{
@@ -30,7 +31,7 @@ func logRequest(logger *slog.Logger) func(observe.Summary) {
 		if s.ErrorType != "" {
 			attributes = append(attributes, slog.String("error_type", s.ErrorType), slog.Any("error", s.Err))
 		}
-		logger.LogAttrs(nil, level, "request", attributes...)
+		logger.LogAttrs(context.Background(), level, "request", attributes...)
 	}
 }
 
@@ -38,7 +39,7 @@ func logRequest(logger *slog.Logger) func(observe.Summary) {
 // attribute is what "signalbox explain" reads.
 func logDecision(logger *slog.Logger) func(*inference.Request, *router.Decision) {
 	return func(request *inference.Request, d *router.Decision) {
-		if !logger.Enabled(nil, slog.LevelDebug) {
+		if !logger.Enabled(context.Background(), slog.LevelDebug) {
 			return
 		}
 		text, err := json.Marshal(d)
@@ -50,6 +51,6 @@ func logDecision(logger *slog.Logger) func(*inference.Request, *router.Decision)
 			winner := &d.Candidates[d.Winner]
 			attributes = append(attributes, slog.Uint64("worker_id", winner.WorkerID), slog.Uint64("dp_rank", uint64(winner.Rank)), slog.Float64("cost", winner.Cost))
 		}
-		logger.LogAttrs(nil, slog.LevelDebug, "decision", append(attributes, slog.String("decision", string(text)))...)
+		logger.LogAttrs(context.Background(), slog.LevelDebug, "decision", append(attributes, slog.String("decision", string(text)))...)
 	}
 }

@@ -78,9 +78,3 @@ func decodeCase(input, expect json.RawMessage, intoInput, intoExpect any) error 
 	}
 	return nil
 }
-
-// sameSet compares two lists regardless of order.
-func sameSet[T interface{ ~uint64 | ~string }](a, b []T) bool {
-	a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
-	return slices.Equal(a, b)
-}

@@ -88,7 +88,6 @@ type chatAnswer struct {
 	// prefix and suffix surround a chunk's choice; they are built once.
 	prefix, suffix []byte
 	started        []bool // per choice index: the role was sent
-	reasoningOpen  []bool // per choice index: reasoning seen, its dispatch event not yet sent
 	reasoningText  [][]byte
 }
 

@@ -52,7 +52,7 @@ func (n *node) normalizer() (normalizer, error) {
 	case "Replace":
 		p, err := n.pattern()
 		if err != nil {
-			return nil, fmt.Errorf("Replace: %w", err)
+			return nil, fmt.Errorf("part Replace: %w", err)
 		}
 		return replaced(p, n.Content), nil
 	case "BertNormalizer":
@@ -119,7 +119,7 @@ func (n *node) splitter(raw bool) (splitter, error) {
 	case "Split":
 		p, err := n.pattern()
 		if err != nil {
-			return nil, fmt.Errorf("Split: %w", err)
+			return nil, fmt.Errorf("part Split: %w", err)
 		}
 		what, err := n.behavior()
 		if err != nil {
@@ -172,14 +172,14 @@ func (n *node) behavior() (behavior, error) {
 func (n *node) metaspace() (metaspace, error) {
 	m := metaspace{replacement: n.Replacement, prepend: strings.ToLower(n.PrependScheme), split: is(n.Split, true)}
 	if utf8.RuneCountInString(m.replacement) != 1 {
-		return m, fmt.Errorf("Metaspace: the replacement %q is not one character", m.replacement)
+		return m, fmt.Errorf("part Metaspace: the replacement %q is not one character", m.replacement)
 	}
 	switch m.prepend {
 	case "always", "first", "never":
 	case "":
 		m.prepend = "always"
 	default:
-		return m, fmt.Errorf("Metaspace: the prepend_scheme %w", unsupported(n.PrependScheme))
+		return m, fmt.Errorf("part Metaspace: the prepend_scheme %w", unsupported(n.PrependScheme))
 	}
 	if !is(n.AddPrefixSpace, true) {
 		m.prepend = "never"
@@ -221,13 +221,13 @@ func (n *node) decodeStep() (decodeStep, error) {
 	case "Replace":
 		p, err := n.pattern()
 		if err != nil {
-			return nil, fmt.Errorf("Replace: %w", err)
+			return nil, fmt.Errorf("part Replace: %w", err)
 		}
 		return replaceDecoder(p, n.Content), nil
 	case "Strip":
 		var start, stop int
 		if json.Unmarshal(n.Start, &start) != nil || json.Unmarshal(n.Stop, &stop) != nil || start < 0 || stop < 0 {
-			return nil, fmt.Errorf("Strip: start %s and stop %s are not numbers of characters", n.Start, n.Stop)
+			return nil, fmt.Errorf("part Strip: start %s and stop %s are not numbers of characters", n.Start, n.Stop)
 		}
 		return stripDecoder(n.Content, start, stop), nil
 	}

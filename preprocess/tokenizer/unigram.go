@@ -14,7 +14,6 @@ type unigram struct {
 	penalty    float64 // score of an unknown character
 	fallback   bool
 	bytes      [256]uint32 // id+1 of <0x00> to <0xFF>
-	longest    int         // bytes of the longest token
 	trie       addedMatcher
 }
 
