@@ -93,11 +93,13 @@ func Parse(text []byte, more ...AddedToken) (*Tokenizer, error) {
 func readFile(text []byte) (*file, error) {
 	f := new(file)
 	r := &reader{text: text}
-	seen := false
-	var modelText json.RawMessage // when its type is not known yet
+	seen := make(map[string]bool)
+	var modelText json.RawMessage // where it comes before what says how to read it
 	err := r.object(func(key []byte) error {
 		var err error
-		switch name := string(key); name {
+		name := string(key)
+		seen[name] = true
+		switch name {
 		case "added_tokens":
 			err = r.into(&f.added)
 		case "normalizer":
@@ -109,14 +111,16 @@ func readFile(text []byte) (*file, error) {
 		case "decoder":
 			err = r.into(&f.decoding)
 		case "model":
-			seen = true
-			modelText, err = r.raw()
-			return err
+			if seen["pre_tokenizer"] && seen["decoder"] && seen["normalizer"] {
+				err = f.model.read(r, f.rawTokens())
+			} else {
+				modelText, err = r.raw()
+			}
 		default:
 			_, err = r.raw()
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", key, err)
+			return fmt.Errorf("%s: %w", name, err)
 		}
 		return nil
 	})
@@ -126,12 +130,13 @@ func readFile(text []byte) (*file, error) {
 	if r.peek() != 0 {
 		return nil, r.fail("the end of the file")
 	}
-	if !seen {
+	if !seen["model"] {
 		return nil, errors.New("the file has no model")
 	}
-	raw := f.rawTokens()
-	if err := f.model.read(&reader{text: modelText}, raw); err != nil {
-		return nil, fmt.Errorf("model: %w", err)
+	if modelText != nil {
+		if err := f.model.read(&reader{text: modelText}, f.rawTokens()); err != nil {
+			return nil, fmt.Errorf("model: %w", err)
+		}
 	}
 	return f, nil
 }

@@ -30,6 +30,28 @@ var smallFiles = []string{
 	"model":{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0],["▁a",-1.5],["b",-2e0]]}}`,
 }
 
+// TestReadsFieldsInAnyOrder gives the parts of a file in orders that files do not usually have.
+func TestReadsFieldsInAnyOrder(t *testing.T) {
+	const rest = `"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},"decoder":{"type":"ByteLevel"},"normalizer":null`
+	want := []uint32{3, 3, 1}
+	for _, file := range []string{
+		`{` + rest + `,"model":{"type":"BPE","vocab":{"a":0,"b":1,"é":9,"Ġ":2,"Ġa":3},"merges":["Ġ a"]}}`,
+		`{"model":{"merges":["Ġ a"],"vocab":{"a":0,"b":1,"Ġ":2,"Ġa":3},"type":"BPE"},` + rest + `}`,
+		`{` + rest + `,"model":{"vocab":{"a":0,"b":1,"Ġ":2,"Ġa":3},"merges":[["Ġ","a"]]}}`,
+		`{` + rest + `,"model":{"type":"BPE","vocab":{"Ġ":5},"vocab":{"a":0,"b":1,"Ġ":2,"Ġa":3},"merges":["Ġ a"]}}`,
+		`{` + rest + `,"model":{"type":"BPE","vocab":{"a":0,"b":1,"Ġ":2,"Ġa":3},"merges":[["Ġ","a"]` + strings.Repeat(`,"Ġ a"`, 50) + `]}}`,
+	} {
+		tok, err := Parse([]byte(file))
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		if got := tok.Encode(nil, " a ab", false); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", file, got, want)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, file := range smallFiles {
 		f.Add([]byte(file))

@@ -31,8 +31,15 @@ func pairKey(left, right uint32) uint64 { return uint64(left)<<idBits | uint64(r
 
 func (m *merges) start(key uint64) uint64 { return (key * 0x9E3779B97F4A7C15) >> m.shift }
 
-// add appends a merge, the next in rank; newMerges has made room for it. A pair that is there already gets the new rank.
+// add appends a merge, the next in rank. A pair that is there already gets the new rank.
 func (m *merges) add(left, right, into uint32) {
+	if 4*(len(m.into)+1) > 3*len(m.slots) {
+		larger := newMerges(2 * len(m.into))
+		for rank, p := range m.pairs {
+			larger.add(p.left, p.right, m.into[rank])
+		}
+		*m = *larger
+	}
 	key, rank := pairKey(left, right), uint64(len(m.into))
 	m.into = append(m.into, into)
 	m.pairs = append(m.pairs, pair{left, right})

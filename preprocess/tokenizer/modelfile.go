@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // modelFile is the model of a tokenizer.json.
@@ -29,57 +30,94 @@ type modelFile struct {
 	prefixLength int
 }
 
-// read reads the model's fields, then, knowing them, the vocabulary and the merges.
+// read reads the model. Files have its vocabulary and merges behind the fields that say how to read them; where one has not, they are
+// read again.
 func (m *modelFile) read(r *reader, raw bool) error {
-	var vocab, merges, small json.RawMessage
-	small = append(small, '{')
+	var vocab, merges []byte
+	small := []byte{'{'} // all other fields
+	vocabRead, mergesRead := false, false
 	err := r.object(func(key []byte) error {
-		name := string(key)
+		name, start := string(key), r.at
+		switch name {
+		case "vocab":
+			m.merges, mergesRead = nil, false // of another vocabulary, if any
+			err := m.settle(small, raw)
+			if vocabRead = err == nil && (m.fields.Type == "BPE" || m.fields.Type == "WordPiece"); vocabRead {
+				err = m.readVocab(r)
+			} else {
+				_, err = r.raw()
+			}
+			vocab = r.text[start:r.at]
+			return err
+		case "merges":
+			var err error
+			if mergesRead = vocabRead && m.fields.Type == "BPE"; mergesRead {
+				err = m.readMerges(r)
+			} else {
+				_, err = r.raw()
+			}
+			merges = r.text[start:r.at]
+			return err
+		}
 		value, err := r.raw()
 		if err != nil {
 			return err
 		}
-		switch name {
-		case "vocab":
-			vocab = value
-		case "merges":
-			merges = value
-		default:
-			quoted, _ := json.Marshal(name)
-			small = append(append(append(append(small, quoted...), ':'), value...), ',')
-		}
-		return nil
+		quoted, err := json.Marshal(name)
+		small = append(append(append(append(small, quoted...), ':'), value...), ',')
+		return err
 	})
 	if err != nil {
-		return err
-	}
-	small = append(bytes.TrimSuffix(small, []byte{','}), '}')
-	if err := json.Unmarshal(small, &m.fields); err != nil {
 		return err
 	}
 	if vocab == nil {
 		return errors.New("no vocab")
 	}
-	f := &m.fields
-	if f.Type == "" {
-		f.Type = guessType(vocab, merges)
+	settled, rawBefore := m.fields, m.raw
+	if err := m.settle(small, raw); err != nil {
+		return err
 	}
-	if f.Prefix != nil {
-		m.prefixLength = len(*f.Prefix)
+	if m.fields.Type == "" {
+		m.fields.Type = guessType(vocab, merges)
+		m.decideRaw(raw)
 	}
-	m.raw = raw && f.Type == "BPE" && m.prefixLength == 0 && (f.Suffix == nil || *f.Suffix == "")
-	if f.Type == "Unigram" {
+	same := settled.Type == m.fields.Type && rawBefore == m.raw && str(settled.Prefix) == str(m.fields.Prefix)
+	if m.fields.Type == "Unigram" {
 		return m.readPieces(&reader{text: vocab})
 	}
-	if err := m.readVocab(&reader{text: vocab}); err != nil {
-		return fmt.Errorf("vocab: %w", err)
-	}
-	if f.Type == "BPE" && merges != nil {
-		if err := m.readMerges(&reader{text: merges}); err != nil {
-			return fmt.Errorf("merges: %w", err)
+	if !vocabRead || !same {
+		mergesRead = false
+		if err := m.readVocab(&reader{text: vocab}); err != nil {
+			return err
 		}
 	}
+	if m.fields.Type == "BPE" && merges != nil && !mergesRead {
+		return m.readMerges(&reader{text: merges})
+	}
 	return nil
+}
+
+// settle takes over the fields that have been read; small lacks its end.
+func (m *modelFile) settle(small []byte, raw bool) error {
+	object := append(bytes.TrimSuffix(slices.Clone(small), []byte{','}), '}')
+	if err := json.Unmarshal(object, &m.fields); err != nil {
+		return err
+	}
+	m.decideRaw(raw)
+	return nil
+}
+
+func (m *modelFile) decideRaw(raw bool) {
+	m.prefixLength = len(str(m.fields.Prefix))
+	m.raw = raw && m.fields.Type == "BPE" && m.prefixLength == 0 && str(m.fields.Suffix) == ""
+}
+
+// str is the text of an optional field.
+func str(field *string) string {
+	if field == nil {
+		return ""
+	}
+	return *field
 }
 
 // guessType tells the model by its parts, for files from before the type was written.
@@ -94,10 +132,10 @@ func guessType(vocab, merges json.RawMessage) string {
 }
 
 func (m *modelFile) readVocab(r *reader) error {
-	tokens := bytes.Count(r.text, []byte(":"))
-	m.vocab = newVocabulary(tokens, len(r.text))
+	rest := r.text[r.at:]
+	m.vocab = newVocabulary(bytes.Count(rest, []byte(":")), len(rest)/4)
 	var buf []byte
-	return r.object(func(key []byte) error {
+	err := r.object(func(key []byte) error {
 		name := key
 		if m.raw {
 			var ok bool
@@ -112,6 +150,10 @@ func (m *modelFile) readVocab(r *reader) error {
 		}
 		return m.vocab.add(name, id)
 	})
+	if err != nil {
+		return fmt.Errorf("vocab: %w", err)
+	}
+	return nil
 }
 
 func (m *modelFile) readPieces(r *reader) error {
@@ -144,14 +186,15 @@ func (m *modelFile) readPieces(r *reader) error {
 }
 
 func (m *modelFile) readMerges(r *reader) error {
-	n := bytes.Count(r.text, []byte(",")) + 1
-	if bytes.HasPrefix(bytes.TrimLeft(r.text[1:], " \t\r\n"), []byte("[")) {
+	rest := r.text[r.at:]
+	n := bytes.Count(rest, []byte(",")) + 1
+	if list := bytes.IndexByte(rest, '['); list >= 0 && bytes.HasPrefix(bytes.TrimLeft(rest[list+1:], " \t\r\n"), []byte("[")) {
 		n = (n + 1) / 2
 	}
 	m.merges = newMerges(n)
 	var left, right, both []byte
 	rank := 0
-	return r.array(func() error {
+	err := r.array(func() error {
 		if rank >= maxMerges {
 			return fmt.Errorf("more than %d", maxMerges)
 		}
@@ -172,6 +215,10 @@ func (m *modelFile) readMerges(r *reader) error {
 		rank++
 		return nil
 	})
+	if err != nil {
+		return fmt.Errorf("merges: %w", err)
+	}
+	return nil
 }
 
 // readPair reads one merge, ["a", "b"] or "a b".
