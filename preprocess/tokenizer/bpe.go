@@ -15,6 +15,7 @@ type bpe struct {
 	raw bool
 	// bytes holds id+1 by byte: of one-byte tokens if raw, else of the tokens <0x00> to <0xFF>.
 	bytes        [256]uint32
+	allSymbols   bool // raw, and all bytes are tokens
 	fallback     bool
 	ignoreMerges bool
 	fuseUnknown  bool
@@ -61,9 +62,16 @@ func (b *bpe) finish() {
 			b.bytes[c] = id + 1
 		}
 	}
-	if b.raw {
-		b.prepareGreedy()
+	if !b.raw {
+		b.merges.seal(nil)
+		return
 	}
+	b.merges.seal(&b.bytes)
+	b.allSymbols = true
+	for _, id := range b.bytes {
+		b.allSymbols = b.allSymbols && id > 0
+	}
+	b.prepareGreedy()
 }
 
 // prepareGreedy finds out what encoding without merging needs.
@@ -162,8 +170,14 @@ func (b *bpe) encode(dst []uint32, piece string) []uint32 {
 	return b.mergeAll(dst, piece)
 }
 
+// shortPiece is the length in bytes up to which merging is faster than finding the longest tokens that may follow one another.
+const shortPiece = 24
+
 // mergeAll appends what merging makes of a piece, whether it is merged or not.
 func (b *bpe) mergeAll(dst []uint32, piece string) []uint32 {
+	if b.allSymbols && len(piece) <= shortPiece && piece != "" {
+		return b.merges.applyBytes(dst, piece, &b.bytes)
+	}
 	if b.greedy != nil {
 		if out, ok := b.greedy.encode(dst, piece); ok {
 			return out

@@ -1,6 +1,9 @@
 package tokenizer
 
-import "slices"
+import (
+	"math/bits"
+	"slices"
+)
 
 // none is the rank of a pair that is not merged; it is higher than all others.
 const none = 1<<rankBits - 1
@@ -12,6 +15,13 @@ type merges struct {
 	shift uint
 	into  []uint32 // by rank
 	pairs []pair   // by rank, until the model is made
+
+	// likely has a bit for each pair that is merged, at a place that is computed from the pair. Most pairs that are asked for are not
+	// merged, and most of these have no bit, so that the table, which is large and far, need not be asked.
+	likely      []uint64
+	likelyShift uint
+	// bytes holds the ranks of pairs of bytes, where merging begins with bytes.
+	bytes []uint32
 }
 
 const emptySlot = ^uint64(0)
@@ -51,9 +61,39 @@ func (m *merges) add(left, right, into uint32) {
 	}
 }
 
+// seal prepares for look-ups; no merge can be added after it.
+func (m *merges) seal(bytes *[256]uint32) {
+	size := max(bits.Len(uint(len(m.pairs)))+2, 6) // one bit of about six is set
+	m.likelyShift = uint(64 - size)
+	m.likely = make([]uint64, 1<<size/64)
+	for _, p := range m.pairs {
+		at := pairKey(p.left, p.right) * likelyFactor >> m.likelyShift
+		m.likely[at/64] |= 1 << (at % 64)
+	}
+	if bytes == nil {
+		return
+	}
+	m.bytes = make([]uint32, 1<<16)
+	for i := range m.bytes {
+		m.bytes[i] = none
+		if left, right := bytes[i>>8], bytes[i&0xFF]; left > 0 && right > 0 {
+			m.bytes[i] = m.rank(left-1, right-1)
+		}
+	}
+}
+
+const likelyFactor = 0xD1B54A32D192ED03
+
 // rank returns the rank of a pair, or none.
 func (m *merges) rank(left, right uint32) uint32 {
 	key := pairKey(left, right)
+	if at := key * likelyFactor >> m.likelyShift; m.likely[at/64]&(1<<(at%64)) == 0 {
+		return none
+	}
+	return m.look(key)
+}
+
+func (m *merges) look(key uint64) uint32 {
 	mask := uint64(len(m.slots) - 1)
 	for i := m.start(key) & mask; ; i = (i + 1) & mask {
 		slot := m.slots[i]
@@ -83,32 +123,64 @@ func (m *merges) apply(symbols []uint32, scratch *mergeScratch) []uint32 {
 	for i := 0; i+1 < n; i++ {
 		ranks[i] = m.rank(symbols[i], symbols[i+1])
 	}
+	return m.applyShort(symbols, &ranks)
+}
+
+// applyBytes appends what is left of the bytes of a short piece, given the id+1 of each byte; all have one.
+func (m *merges) applyBytes(dst []uint32, piece string, bytes *[256]uint32) []uint32 {
+	var ranks [short]uint32
+	var symbols [short]uint32
+	n := len(piece)
+	symbols[0] = bytes[piece[0]] - 1
+	for i := 1; i < n; i++ {
+		symbols[i] = bytes[piece[i]] - 1
+		ranks[i-1] = m.bytes[int(piece[i-1])<<8|int(piece[i])]
+	}
+	return append(dst, m.applyShort(symbols[:n], &ranks)...)
+}
+
+// applyShort is apply for up to short symbols, given the ranks of their pairs. It leaves merged symbols where they are and links those
+// that count; the lowest rank is found without branches, which no processor could foresee.
+func (m *merges) applyShort(symbols []uint32, ranks *[short]uint32) []uint32 {
+	n := len(symbols)
+	var next, previous [short + 2]uint8
+	for i := range n {
+		next[i], previous[i+1] = uint8(i+1), uint8(i)
+	}
 	ranks[n-1] = none
-	for n > 1 {
-		best, at := uint32(none), 0
-		for i, r := range ranks[:n-1] {
-			if r < best {
-				best, at = r, i
-			}
+	for {
+		best := uint32(none)<<indexBits | (1<<indexBits - 1)
+		for i, r := range ranks[:n] {
+			best = min(best, r<<indexBits|uint32(i))
 		}
-		if best == none {
+		rank, at := best>>indexBits, best&(1<<indexBits-1)
+		if rank == none {
 			break
 		}
-		symbols[at] = m.into[best]
-		n--
-		copy(symbols[at+1:n], symbols[at+2:])
-		copy(ranks[at+1:n], ranks[at+2:n+1])
-		if at+1 < n {
-			ranks[at] = m.rank(symbols[at], symbols[at+1])
-		} else {
-			ranks[at] = none
+		right := next[at]
+		after := next[right]
+		into := m.into[rank]
+		symbols[at] = into
+		ranks[right] = none
+		next[at], previous[after] = after, uint8(at)
+		ranks[at] = none
+		if int(after) < n {
+			ranks[at] = m.rank(into, symbols[after])
 		}
 		if at > 0 {
-			ranks[at-1] = m.rank(symbols[at-1], symbols[at])
+			before := previous[at]
+			ranks[before] = m.rank(symbols[before], into)
 		}
 	}
-	return symbols[:n]
+	out := symbols[:0]
+	for i := 0; i < n; i = int(next[i]) {
+		out = append(out, symbols[i])
+	}
+	return out
 }
+
+// indexBits holds a position below short beside a rank in 32 bits.
+const indexBits = 6
 
 // mergeScratch is working memory of applyHeap.
 type mergeScratch struct {

@@ -1,17 +1,11 @@
 package tokenizer
 
-import "math/bits"
-
 // origins tells how merging comes to each token when the token's own text is encoded: from which two tokens, and when. A token that has
 // an origin, or is a symbol that merging begins with, is what its own text is encoded to, so that a piece which equals it needs no
 // merging.
 type origins struct {
 	of    []origin // by id
 	known []bool   // by id
-	// likely has a bit for each pair that is merged, at a place that is computed from the pair. Nearly all pairs that are asked for are
-	// not merged, and most of these have no bit, so that the table of merges, which is large and far, need not be asked.
-	likely     []uint64
-	likelyBits uint
 }
 
 // origin is the last merge of a token.
@@ -25,12 +19,6 @@ type origin struct {
 // what has no origin is merged.
 func newOrigins(m *merges, pairs []pair, tokens int, isSymbol func(id uint32) bool) *origins {
 	o := &origins{of: make([]origin, tokens), known: make([]bool, tokens)}
-	o.likelyBits = uint(max(bits.Len(uint(len(pairs)))+2, 6)) // one bit of about six is set
-	o.likely = make([]uint64, 1<<o.likelyBits/64)
-	for _, p := range pairs {
-		at := o.place(p.left, p.right)
-		o.likely[at/64] |= 1 << (at % 64)
-	}
 	for id := range uint32(tokens) {
 		o.known[id] = isSymbol(id)
 	}
@@ -53,7 +41,7 @@ type pair struct{ left, right uint32 }
 func (o *origins) meet(m *merges, left, right, limit uint32) bool {
 	l, r := o.of[left], o.of[right]
 	for {
-		if at := o.place(left, right); o.likely[at/64]&(1<<(at%64)) != 0 && m.rank(left, right) < limit {
+		if m.rank(left, right) < limit {
 			return false
 		}
 		switch {
@@ -67,11 +55,6 @@ func (o *origins) meet(m *merges, left, right, limit uint32) bool {
 			r = o.of[right]
 		}
 	}
-}
-
-// place is where the pair's bit is.
-func (o *origins) place(left, right uint32) uint64 {
-	return pairKey(left, right) * 0xD1B54A32D192ED03 >> (64 - o.likelyBits)
 }
 
 // isWhole tells whether a piece that equals the token is encoded to it.
