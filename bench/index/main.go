@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"runtime/pprof"
@@ -16,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"signalbox/bench/internal/trace"
 	"signalbox/kvindex"
 )
 
@@ -25,7 +25,7 @@ type options struct {
 
 func main() {
 	var o options
-	trace := flag.String("trace", defaultTrace(), "the recorded hour: gzipped JSON lines with hash_ids, 512 tokens a block")
+	path := flag.String("trace", trace.DefaultPath(), "the recorded hour: gzipped JSON lines with hash_ids, 512 tokens a block")
 	blockSizes := flag.String("tokens", "512,64,16", "tokens per block, each a run of its own")
 	flag.IntVar(&o.workers, "workers", 16, "workers of one rank each")
 	flag.IntVar(&o.capacity, "capacity", 16384, "blocks that a worker's cache holds")
@@ -35,18 +35,10 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each run is repeated; the table has medians")
 	profile := flag.String("cpuprofile", "", "write a CPU profile to this file")
 	flag.Parse()
-	if err := run(o, *trace, *blockSizes, *profile); err != nil {
+	if err := run(o, *path, *blockSizes, *profile); err != nil {
 		fmt.Fprintln(os.Stderr, "index:", err)
 		os.Exit(1)
 	}
-}
-
-func defaultTrace() string {
-	folder := os.Getenv("SIGNALBOX_GOLDEN")
-	if folder == "" {
-		folder = filepath.Join("..", "shared", "golden")
-	}
-	return filepath.Join(folder, "traces", "conversation_trace.jsonl.gz")
 }
 
 func run(o options, path, blockSizes, profile string) error {
@@ -56,7 +48,7 @@ func run(o options, path, blockSizes, profile string) error {
 	if o.shards == 0 {
 		o.shards = o.threads
 	}
-	trace, err := readTrace(path)
+	requests, err := trace.Read(path)
 	if err != nil {
 		return err
 	}
@@ -75,13 +67,13 @@ func run(o options, path, blockSizes, profile string) error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	fmt.Printf("%d requests, %d workers of %d blocks, %d threads, %d shards, %s, %d CPUs, load average %s\n\n", len(trace), o.workers, o.capacity, o.threads,
+	fmt.Printf("%d requests, %d workers of %d blocks, %d threads, %d shards, %s, %d CPUs, load average %s\n\n", len(requests), o.workers, o.capacity, o.threads,
 		o.shards, runtime.Version(), runtime.NumCPU(), loadAverage())
 	fmt.Println("| tokens a block | blocks a prompt | operations | filling, M/s | per CPU | full, M/s | per CPU | full with look-ups, M/s | per CPU | look-up p50, µs | p99, µs | p99.9, µs | blocks held | bytes a block | empty again, KiB |")
 	fmt.Println(strings.Repeat("|---", 15) + "|")
 	for _, tokens := range sizes {
 		o.split = 512 / tokens
-		work := simulate(trace, o)
+		work := simulate(requests, o)
 		var results []result
 		for range o.rounds {
 			r, err := measure(work, o)

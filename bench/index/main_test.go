@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"signalbox/bench/internal/trace"
 	"signalbox/kvindex"
 )
 
@@ -54,13 +55,13 @@ func TestRun(t *testing.T) {
 
 // The engines' events are such that the index holds what the caches hold: every event applies, and the caches are full at the end.
 func TestSimulatedEngines(t *testing.T) {
-	trace, err := readTrace(writeTrace(t))
+	requests, err := trace.Read(writeTrace(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := small
 	o.split = 2
-	work := simulate(trace, o)
+	work := simulate(requests, o)
 	index, err := kvindex.New(kvindex.Options{Shards: o.shards})
 	if err != nil {
 		t.Fatal(err)

@@ -1,44 +1,10 @@
 package main
 
 import (
-	"compress/gzip"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"os"
-
+	"signalbox/bench/internal/trace"
 	"signalbox/kvhash"
 	"signalbox/kvindex"
 )
-
-// request is one prompt of the trace: an id for each of its blocks. Equal ids are equal blocks behind equal prefixes.
-type request struct {
-	Blocks []uint64 `json:"hash_ids"`
-}
-
-func readTrace(path string) ([]request, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	reader, err := gzip.NewReader(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	decoder := json.NewDecoder(reader)
-	var list []request
-	for {
-		var r request
-		if err := decoder.Decode(&r); errors.Is(err, io.EOF) {
-			return list, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("%s, line %d: %w", path, len(list)+1, err)
-		}
-		list = append(list, r)
-	}
-}
 
 // mix makes a hash of a number (the finaliser of SplitMix64).
 func mix(x uint64) uint64 {
@@ -50,7 +16,7 @@ func mix(x uint64) uint64 {
 
 // expand turns a request into local block hashes. Each block of the trace becomes split blocks; in another round of the trace all
 // but the first block, the system prompt that everyone shares, is another text.
-func expand(locals []uint64, r request, round, split int) []uint64 {
+func expand(locals []uint64, r trace.Request, round, split int) []uint64 {
 	for _, id := range r.Blocks {
 		if id != 0 {
 			id += uint64(round) << 32
@@ -193,7 +159,7 @@ func arrange(work [][]step, threads int) [][]step {
 
 func cut[T any](list []T, n int) (front, rest []T) { return list[:n:n], list[n:] }
 
-func simulate(trace []request, o options) workload {
+func simulate(requests []trace.Request, o options) workload {
 	hasher, _ := kvhash.New(kvhash.Scope{BlockSize: 1}) // only chains hashes that are already there
 	engines := make([]*engine, o.workers)
 	for i := range engines {
@@ -202,7 +168,7 @@ func simulate(trace []request, o options) workload {
 	filling, full := make([][]step, o.workers), make([][]step, o.workers)
 	operations, next := 0, 0
 	for round := 0; operations < o.operations; round++ {
-		for _, r := range trace {
+		for _, r := range requests {
 			worker := next % o.workers
 			next++
 			locals := expand(nil, r, round, o.split)

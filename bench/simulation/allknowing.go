@@ -7,6 +7,7 @@ import (
 	"math"
 	"sync"
 
+	"signalbox/bench/internal/trace"
 	"signalbox/inference"
 	"signalbox/kvhash"
 	"signalbox/worker/sim"
@@ -61,8 +62,8 @@ func (w *watched) overlap(sequence []uint64) int {
 	return len(sequence)
 }
 
-func runAllKnowing(ctx context.Context, o options, requests []request) ([]outcome, error) {
-	hasher, err := kvhash.New(kvhash.Scope{BlockSize: blockTokens})
+func runAllKnowing(ctx context.Context, o options, requests []trace.Request) ([]outcome, error) {
+	hasher, err := kvhash.New(kvhash.Scope{BlockSize: trace.BlockTokens})
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func runAllKnowing(ctx context.Context, o options, requests []request) ([]outcom
 	for range o.workers {
 		w := &watched{held: make(map[uint64]bool)}
 		config := sim.DefaultConfig()
-		config.BlockSize, config.Blocks, config.SpeedupRatio = blockTokens, o.blocks, o.speedup
+		config.BlockSize, config.Blocks, config.SpeedupRatio = trace.BlockTokens, o.blocks, o.speedup
 		if w.engine, err = sim.New(config, w); err != nil {
 			return nil, err
 		}
@@ -80,8 +81,8 @@ func runAllKnowing(ctx context.Context, o options, requests []request) ([]outcom
 	return replay(ctx, o, requests, all.serve), nil
 }
 
-func (a *oracle) serve(ctx context.Context, r request) (outcome, error) {
-	tokens := r.tokens()
+func (a *oracle) serve(ctx context.Context, r trace.Request) (outcome, error) {
+	tokens := tokensOf(r)
 	index, cached := a.choose(tokens)
 	w := a.engines[index]
 	uncached := len(tokens) - cached
@@ -122,8 +123,8 @@ func (a *oracle) choose(tokens []uint32) (index, cached int) {
 	defer a.mu.Unlock()
 	best := math.Inf(1)
 	for i, w := range a.engines {
-		found := w.overlap(sequence) * blockTokens
-		cost := float64(w.pending+len(tokens)-found)/blockTokens + float64(w.engine.Status().UsedBlocks)
+		found := w.overlap(sequence) * trace.BlockTokens
+		cost := float64(w.pending+len(tokens)-found)/trace.BlockTokens + float64(w.engine.Status().UsedBlocks)
 		if cost < best {
 			best, index, cached = cost, i, found
 		}

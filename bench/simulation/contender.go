@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"signalbox/bench/internal/peer"
+	"signalbox/bench/internal/trace"
 )
 
 const modelName = "trace"
@@ -35,7 +36,7 @@ func contenders(o options) []contender {
 	return list
 }
 
-func runContender(ctx context.Context, o options, c contender, requests []request) ([]outcome, error) {
+func runContender(ctx context.Context, o options, c contender, requests []trace.Request) ([]outcome, error) {
 	directory, err := os.MkdirTemp("", "signalbox-simulation-")
 	if err != nil {
 		return nil, err
@@ -44,7 +45,7 @@ func runContender(ctx context.Context, o options, c contender, requests []reques
 	environment := []string{"DYN_FILE_KV=" + directory, "HF_HUB_OFFLINE=1", "DYN_LOG=error"}
 	planes := []string{"--discovery-backend", "file", "--request-plane", "tcp", "--event-plane", "zmq"}
 	workers, err := peer.Start(ctx, "workers", environment, o.binary, append([]string{"worker", "--model-name", modelName, "--num-workers", strconv.Itoa(o.workers),
-		"--block-size", strconv.Itoa(blockTokens), "--num-gpu-blocks-override", strconv.Itoa(o.blocks), "--context-length", "1000000",
+		"--block-size", strconv.Itoa(trace.BlockTokens), "--num-gpu-blocks-override", strconv.Itoa(o.blocks), "--context-length", "1000000",
 		"--speedup-ratio", strconv.FormatFloat(o.speedup, 'g', -1, 64)}, planes...)...)
 	if err != nil {
 		return nil, err
@@ -66,7 +67,7 @@ func runContender(ctx context.Context, o options, c contender, requests []reques
 	}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 512}, Timeout: 5 * time.Minute}
 	defer client.CloseIdleConnections()
-	return replay(ctx, o, requests, func(ctx context.Context, r request) (outcome, error) { return send(ctx, client, url, r) }), nil
+	return replay(ctx, o, requests, func(ctx context.Context, r trace.Request) (outcome, error) { return send(ctx, client, url, r) }), nil
 }
 
 // allWorkersServe waits until short requests have reached every worker, so that none is missed in the first seconds.
@@ -79,7 +80,7 @@ func allWorkersServe(ctx context.Context, url string, workers int) error {
 		for i := range 2 * workers { // at once: a router that looks at load spreads them
 			wait.Go(func() {
 				state := uint64(time.Now().UnixNano()) + uint64(i)
-				r := request{InputLength: blockTokens / 2, OutputLength: 4, Blocks: []uint64{state | 1<<62}}
+				r := trace.Request{InputLength: trace.BlockTokens / 2, OutputLength: 4, Blocks: []uint64{state | 1<<62}}
 				result, err := send(ctx, http.DefaultClient, url, r)
 				mu.Lock()
 				defer mu.Unlock()
@@ -100,13 +101,13 @@ func allWorkersServe(ctx context.Context, url string, workers int) error {
 }
 
 // replay sends the requests at their times and waits for all answers.
-func replay(ctx context.Context, o options, requests []request, send func(context.Context, request) (outcome, error)) []outcome {
+func replay(ctx context.Context, o options, requests []trace.Request, send func(context.Context, trace.Request) (outcome, error)) []outcome {
 	outcomes := make([]outcome, len(requests))
 	var wait sync.WaitGroup
 	start := time.Now()
 	for i, r := range requests {
 		select {
-		case <-time.After(time.Duration(float64(r.at())/o.speedup) - time.Since(start)):
+		case <-time.After(time.Duration(float64(r.At())/o.speedup) - time.Since(start)):
 		case <-ctx.Done():
 		}
 		wait.Go(func() {
@@ -121,8 +122,8 @@ func replay(ctx context.Context, o options, requests []request, send func(contex
 	return outcomes
 }
 
-func send(ctx context.Context, client *http.Client, url string, r request) (outcome, error) {
-	body, err := json.Marshal(map[string]any{"model": modelName, "prompt": r.tokens(), "max_tokens": max(r.OutputLength, 1), "ignore_eos": true,
+func send(ctx context.Context, client *http.Client, url string, r trace.Request) (outcome, error) {
+	body, err := json.Marshal(map[string]any{"model": modelName, "prompt": tokensOf(r), "max_tokens": max(r.OutputLength, 1), "ignore_eos": true,
 		"nvext": map[string]any{"extra_fields": []string{"worker_id"}}})
 	if err != nil {
 		return outcome{}, err

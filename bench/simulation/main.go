@@ -10,9 +10,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"time"
+
+	"signalbox/bench/internal/trace"
 )
 
 type options struct {
@@ -34,7 +35,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.python, "python", os.Getenv("SIGNALBOX_BENCH_PYTHON"), "Python with ai-dynamo 1.6.1; without it the real frontend is left out")
 	flag.StringVar(&o.binary, "signalbox", "bin/signalbox", "the program under test")
-	flag.StringVar(&o.trace, "trace", defaultTrace(), "gzipped JSON lines with timestamp, input_length, output_length and hash_ids")
+	flag.StringVar(&o.trace, "trace", trace.DefaultPath(), "gzipped JSON lines with timestamp, input_length, output_length and hash_ids")
 	flag.IntVar(&o.workers, "workers", 8, "simulated workers")
 	flag.IntVar(&o.blocks, "blocks", 1024, "KV capacity of each worker, in blocks of 512 tokens")
 	flag.Float64Var(&o.speedup, "speedup", 20, "how much faster than real time everything runs")
@@ -48,18 +49,14 @@ func main() {
 	}
 }
 
-func defaultTrace() string {
-	golden := os.Getenv("SIGNALBOX_GOLDEN")
-	if golden == "" {
-		golden = filepath.Join("..", "shared", "golden")
-	}
-	return filepath.Join(golden, "traces", "conversation_trace.jsonl.gz")
-}
-
 func run(ctx context.Context, o options) error {
-	requests, err := readTrace(o.trace, time.Duration(o.seconds*float64(time.Second)))
+	requests, err := trace.Read(o.trace)
 	if err != nil {
 		return err
+	}
+	until := time.Duration(o.seconds * float64(time.Second))
+	if end := slices.IndexFunc(requests, func(r trace.Request) bool { return r.At() > until }); end >= 0 {
+		requests = requests[:end]
 	}
 	fmt.Printf("%d requests, %.0f s of the trace at %.0fx, %d workers of %d blocks\n\n", len(requests), o.seconds, o.speedup, o.workers, o.blocks)
 	fmt.Println("| router | prompt tokens from a cache | busiest worker / mean | latency p50, s | p99, s | failed |")
