@@ -152,13 +152,19 @@ func modelDirectory(t *testing.T) string {
 	if err := builtin.Write(directory); err != nil {
 		t.Fatal(err)
 	}
-	// A mock worker sizes its engine by the model's configuration: any small model will do.
-	config := `{"architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","vocab_size":4099,"eos_token_id":4098,"bos_token_id":4096,"max_position_embeddings":40960,
-		"hidden_size":64,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":16,"intermediate_size":128,"torch_dtype":"bfloat16"}`
+	writeConfig(t, directory, 4099, 4098, 4096)
+	return directory
+}
+
+// writeConfig makes a directory a model's. A mock worker sizes its engine by the model's configuration: any small model will do.
+func writeConfig(t *testing.T, directory string, vocabulary, eos, bos int) {
+	t.Helper()
+	config := fmt.Sprintf(`{"architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","vocab_size":%d,"eos_token_id":%d,"bos_token_id":%d,"max_position_embeddings":40960,
+		"hidden_size":64,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":16,"intermediate_size":128,"torch_dtype":"bfloat16"}`,
+		vocabulary, eos, bos)
 	if err := os.WriteFile(filepath.Join(directory, "config.json"), []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return directory
 }
 
 // frontend is a running frontend, ours or theirs.

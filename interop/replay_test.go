@@ -30,11 +30,7 @@ func qwenDirectory(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	config := `{"architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","vocab_size":151936,"eos_token_id":151645,"bos_token_id":151643,"max_position_embeddings":40960,
-		"hidden_size":64,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":16,"intermediate_size":128,"torch_dtype":"bfloat16"}`
-	if err := os.WriteFile(filepath.Join(directory, "config.json"), []byte(config), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeConfig(t, directory, 151936, 151645, 151643)
 	return directory
 }
 

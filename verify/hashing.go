@@ -91,14 +91,19 @@ func jsonFiles(path string, run func(path string) Result) Result {
 	return sum
 }
 
+// readJSON reads a file that is one JSON value.
+func readJSON(path string, into any) error {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(content, into)
+}
+
 func hashingFile(path string) Result {
 	var result Result
 	var file struct{ Cases []hashingCase }
-	content, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(content, &file)
-	}
-	if err != nil {
+	if err := readJSON(path, &file); err != nil {
 		result.fail("%s: %v", path, err)
 		return result
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -74,11 +73,7 @@ func Indexer(path string) Result { return jsonFiles(path, indexerFile) }
 func indexerFile(path string) Result {
 	var result Result
 	var file struct{ Scenarios []indexScenario }
-	content, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(content, &file)
-	}
-	if err != nil {
+	if err := readJSON(path, &file); err != nil {
 		result.fail("%s: %v", path, err)
 		return result
 	}

@@ -128,12 +128,11 @@ func (p *EventPublisher) openRank(ctx context.Context, rank uint32) error {
 	r := &rankPublisher{workerID: p.id, rank: rank, channel: c, held: make(map[uint64]heldBlock), blocks: -1}
 	p.ranks = append(p.ranks, r)
 	e := p.options.Endpoint
-	name := "worker_kv_query_source_" + discovery.FormatID(c.id)
-	path := fmt.Sprintf("%s/%s/%s/%s", discovery.FormatID(p.id), e.Namespace, e.Component, name)
-	r.path = path
-	p.options.Server.Handle(path, r.recover)
-	query := &discovery.Instance{Namespace: e.Namespace, Component: e.Component, Endpoint: name, InstanceID: p.id,
-		Transport: discovery.Transport{TCP: p.options.Server.Address() + "/" + path}, DeviceType: "cuda", Codec: inference.MessagePack.String()}
+	recovery := discovery.EndpointID{Namespace: e.Namespace, Component: e.Component, Name: "worker_kv_query_source_" + discovery.FormatID(c.id)}
+	r.path = requestPath(p.id, recovery)
+	p.options.Server.Handle(r.path, r.recover)
+	query := &discovery.Instance{Namespace: e.Namespace, Component: e.Component, Endpoint: recovery.Name, InstanceID: p.id,
+		Transport: discovery.Transport{TCP: p.options.Server.Address() + "/" + r.path}, DeviceType: "cuda", Codec: inference.MessagePack.String()}
 	if err := p.publish(ctx, query); err != nil {
 		return err
 	}

@@ -52,6 +52,11 @@ func ParseEndpoint(text string) (discovery.EndpointID, error) {
 	return discovery.EndpointID{Namespace: parts[0], Component: parts[1], Name: parts[2]}, nil
 }
 
+// requestPath is where an instance serves an endpoint on the request plane.
+func requestPath(instanceID uint64, e discovery.EndpointID) string {
+	return fmt.Sprintf("%s/%s/%s/%s", discovery.FormatID(instanceID), e.Namespace, e.Component, e.Name)
+}
+
 // Start serves and registers the worker: first the listener, then the instance, then the card, so that whoever sees the card can
 // send requests.
 func Start(ctx context.Context, options Options) (*Worker, error) {
@@ -59,7 +64,7 @@ func Start(ctx context.Context, options Options) (*Worker, error) {
 		options.Logger = slog.Default()
 	}
 	id, e := options.Backend.InstanceID(), options.Endpoint
-	w := &Worker{options: options, path: fmt.Sprintf("%s/%s/%s/%s", discovery.FormatID(id), e.Namespace, e.Component, e.Name)}
+	w := &Worker{options: options, path: requestPath(id, e)}
 	cardJSON, err := options.Card.Marshal()
 	if err != nil {
 		return nil, err

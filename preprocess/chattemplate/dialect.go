@@ -61,13 +61,7 @@ func (m *machine) display(part op) error {
 
 // appendDebug appends a list or dict as MiniJinja prints it, which is how Rust prints values for programmers.
 func (m *machine) appendDebug(v Value, depth int) error {
-	if depth > maxValueDepth {
-		return recursionError()
-	}
-	if err := m.spend(1); err != nil {
-		return err
-	}
-	if err := m.checkOutput(); err != nil {
+	if err := m.visit(depth); err != nil {
 		return err
 	}
 	switch v.kind {
@@ -175,14 +169,7 @@ func appendRustDecimal(b []byte, f float64) []byte {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return appendRustFloat(b, f)
 	}
-	start := len(b)
-	b = strconv.AppendFloat(b, f, 'f', -1, 64)
-	for _, c := range b[start:] {
-		if c == '.' {
-			return b
-		}
-	}
-	return append(b, ".0"...)
+	return appendDecimal(b, f)
 }
 
 // trimExponent turns Go's 1e-05 and 1e+16 from b[start:] on into 1e-5 and 1e16.

@@ -43,6 +43,11 @@ func appendFloat(b []byte, f float64) []byte {
 	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
 		return strconv.AppendFloat(b, f, 'e', -1, 64)
 	}
+	return appendDecimal(b, f)
+}
+
+// appendDecimal writes a finite float without an exponent, and with at least one digit behind the point.
+func appendDecimal(b []byte, f float64) []byte {
 	start := len(b)
 	b = strconv.AppendFloat(b, f, 'f', -1, 64)
 	for _, c := range b[start:] {

@@ -44,16 +44,22 @@ func (m *machine) appendStr(v Value) error {
 	return m.appendRepr(v, 0)
 }
 
-// appendRepr appends Python's repr(v) to the output. Its length is checked as it grows, since a value may share its parts
-// and print far larger than it is.
-func (m *machine) appendRepr(v Value, depth int) error {
+// visit is what printing begins with at each value, whatever the form: a value may be nested deeply, have many parts or share
+// them.
+func (m *machine) visit(depth int) error {
 	if depth > maxValueDepth {
 		return recursionError()
 	}
 	if err := m.spend(1); err != nil {
 		return err
 	}
-	if err := m.checkOutput(); err != nil {
+	return m.checkOutput()
+}
+
+// appendRepr appends Python's repr(v) to the output. Its length is checked as it grows, since a value may share its parts
+// and print far larger than it is.
+func (m *machine) appendRepr(v Value, depth int) error {
+	if err := m.visit(depth); err != nil {
 		return err
 	}
 	switch v.kind {

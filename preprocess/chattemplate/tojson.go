@@ -92,13 +92,7 @@ func (s *jsonStyle) set(m *machine, given [4]Value) error {
 }
 
 func (m *machine) appendJSON(v Value, s *jsonStyle, depth int) error {
-	if depth > maxValueDepth {
-		return recursionError()
-	}
-	if err := m.spend(1); err != nil {
-		return err
-	}
-	if err := m.checkOutput(); err != nil {
+	if err := m.visit(depth); err != nil {
 		return err
 	}
 	switch v.kind {

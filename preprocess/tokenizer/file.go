@@ -272,6 +272,7 @@ func (t *Tokenizer) markDoubles() {
 	}
 }
 
+// modelID is TokenToID without the added tokens.
 func (t *Tokenizer) modelID(token string) (uint32, bool) {
 	if t.raw {
 		b, ok := unalphabet(nil, []byte(token))

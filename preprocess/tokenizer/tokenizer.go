@@ -59,14 +59,7 @@ func (t *Tokenizer) TokenToID(token string) (uint32, bool) {
 	if id, ok := t.addedByText[token]; ok {
 		return id, true
 	}
-	if t.raw {
-		b, ok := unalphabet(nil, []byte(token))
-		if !ok {
-			return 0, false
-		}
-		token = string(b)
-	}
-	return t.vocab.id(token)
+	return t.modelID(token)
 }
 
 // Encode appends the text's ids to dst. With addSpecial it adds what the model puts around a text. Special tokens that are spelled out
