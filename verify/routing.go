@@ -11,16 +11,19 @@ import (
 
 // routingRunners check the cases of one routing recording each, by file name.
 var routingRunners = map[string]func(name string, input, expect json.RawMessage) error{
-	"active_load.json": verifyActiveLoad,
-	"score.json":       verifyScore,
-	"softmax.json":     verifySoftmax,
-	"two_tier.json":    verifyTwoTier,
+	"active_load.json":        verifyActiveLoad,
+	"conditional_disagg.json": verifyConditionalDisagg,
+	"policy_yaml.json":        verifyPolicyYAML,
+	"queue.json":              verifyQueue,
+	"score.json":              verifyScore,
+	"softmax.json":            verifySoftmax,
+	"two_tier.json":           verifyTwoTier,
 }
 
 // RoutingFiles lists the recordings that [Routing] knows.
 func RoutingFiles() []string { return slices.Sorted(maps.Keys(routingRunners)) }
 
-// Routing checks recordings of routing decisions: one file, or all that it knows in a folder.
+// Routing checks recordings of routing decisions: one file, or all in a folder. A file that nobody knows how to check is a failure.
 func Routing(path string) Result {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -30,8 +33,12 @@ func Routing(path string) Result {
 		return routingFile(path)
 	}
 	var sum Result
-	for _, name := range RoutingFiles() {
-		sum.add(routingFile(filepath.Join(path, name)))
+	files, err := filepath.Glob(filepath.Join(path, "*.json"))
+	if err != nil || len(files) == 0 {
+		return Result{Failures: []string{fmt.Sprintf("%s holds no recordings", path)}}
+	}
+	for _, file := range files {
+		sum.add(routingFile(file))
 	}
 	return sum
 }

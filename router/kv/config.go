@@ -10,6 +10,7 @@ import (
 
 	"signalbox/inference"
 	"signalbox/router/cost"
+	"signalbox/router/disagg"
 )
 
 // Config is a KV router's configuration. Its JSON form is the kv_router_config of model cards and of direct router APIs: names
@@ -241,4 +242,13 @@ const DefaultRequestExpiry = 300 * time.Second
 // last block that is too short to be tracked. requestBlocks covers the whole prompt.
 func PotentialDecodeBlocks(l cost.Load, requestBlocks, tracked int) uint64 {
 	return l.ActiveDecodeBlocks + l.AdditionalActiveBlocks + uint64(max(0, requestBlocks-tracked))
+}
+
+// Disaggregation returns the part of the configuration that decides whether requests skip the prefill workers.
+func (c *Config) Disaggregation() disagg.Config {
+	return disagg.Config{
+		Enabled: c.ConditionalDisagg, Policy: disagg.Policy(c.ConditionalPolicy),
+		UncachedTokens: c.EffISLThreshold, UncachedRatio: c.EffISLRatioThreshold,
+		PrefillBusy: c.PrefillBusyThreshold, DecodeBusy: c.DecodeBusyThreshold,
+	}
 }
