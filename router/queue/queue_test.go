@@ -174,7 +174,7 @@ func TestNoClassStarves(t *testing.T) {
 			}
 		}
 		served := make([]uint64, len(classes)) // tokens
-		for i := range classes { // two of each: a class that runs empty loses its credit
+		for i := range classes {               // two of each: a class that runs empty loses its credit
 			add(i)
 			add(i)
 		}
