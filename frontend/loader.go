@@ -115,7 +115,7 @@ func (l *FileLoader) tokenizer(c *card.Card, files *card.Files) (*tokenizer.Toke
 	if err != nil {
 		return nil, err
 	}
-	const rememberedBytes = 64 << 20 // of conversations that go on
+	const rememberedBytes = 32 << 20 // of conversations that go on
 	loaded.Remember(rememberedBytes)
 	l.mu.Lock()
 	if l.tokenizers == nil {

@@ -80,10 +80,15 @@ func run(ctx context.Context, python, binary, modelPath, mode string, workers, r
 		}
 		c.results = make([][]measurement, len(scenarios))
 	}
-	if err := measure(ctx, contenders, rounds); err != nil {
+	alone, err := newDirect(ctx, directory, contenders[0].url, scenarios[0])
+	if err != nil {
 		return err
 	}
-	report(contenders)
+	defer alone.client.Close()
+	if err := measure(ctx, contenders, alone, rounds); err != nil {
+		return err
+	}
+	report(contenders, alone)
 	return nil
 }
 
@@ -111,9 +116,12 @@ func startContenders(ctx context.Context, environment, planes []string, python, 
 }
 
 // measure runs each scenario in turn on each contender, the order alternating from round to round.
-func measure(ctx context.Context, contenders []*contender, rounds int) error {
+func measure(ctx context.Context, contenders []*contender, alone *direct, rounds int) error {
 	base := 1
 	for round := range rounds {
+		if err := alone.run(ctx, scenarios[0]); err != nil {
+			return err
+		}
 		for i, s := range scenarios {
 			order := slices.Clone(contenders)
 			if round%2 == 1 {
@@ -150,9 +158,9 @@ type column struct {
 	of   func(measurement) float64
 }
 
-func report(contenders []*contender) {
+func report(contenders []*contender, alone *direct) {
 	columns := []column{
-		{"TTFT p50, ms", func(m measurement) float64 { return float64(m.ttftQuantile(0.5)) / float64(time.Millisecond) }},
+		{"TTFT p50, ms", func(m measurement) float64 { return milliseconds(m.ttftQuantile(0.5)) }},
 		{"CPU ms/request", func(m measurement) float64 {
 			return float64(m.cpu) / float64(time.Millisecond) / float64(max(m.requests, 1))
 		}},
@@ -192,6 +200,9 @@ func report(contenders []*contender) {
 			fmt.Printf(" %.2f |", values[1][k]/values[0][k])
 		}
 		fmt.Println()
+		if i == 0 {
+			alone.report(contenders, i)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@
 package tcp
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -94,7 +95,8 @@ func InterfaceAddress(name string) (string, error) {
 
 func listen(o Options) (net.Listener, error) {
 	address := net.JoinHostPort(o.Host, fmt.Sprint(o.Port))
-	listener, err := net.Listen("tcp", address)
+	config := listenConfig()
+	listener, err := config.Listen(context.Background(), "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
 	}
