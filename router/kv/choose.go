@@ -13,26 +13,27 @@ import (
 )
 
 // choose picks a rank for the prompt and books the request there, in one step: of two requests at the same time, the second
-// sees the first one's load.
-func (r *Router) choose(lease *Lease, request *inference.Request, attempt *router.Attempt, how terms, p *prompt, steps *Steps) error {
-	var start time.Duration
-	if steps != nil {
-		start = r.clock.Now()
-	}
+// sees the first one's load. A request that has to wait comes back as a waiter instead.
+func (r *Router) choose(lease *Lease, request *inference.Request, attempt *router.Attempt, how terms, p *prompt, steps *Steps) (*waiter, error) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	snapshot := r.options.Pool.Snapshot()
 	r.alignTo(snapshot)
-	if err := r.eligible(snapshot, request, attempt, how); err != nil {
+	now := r.clock.Now()
+	if r.line != nil && !request.Routing.QueryOnly { // a question is about now
+		w, err := r.enqueue(snapshot, lease, request, attempt, how, p, steps, now)
+		if w != nil || err != nil {
+			return w, err
+		}
+	}
+	return nil, r.place(snapshot, lease, request, attempt, how, p, steps, now)
+}
+
+// place is choose for a request that goes now. The caller holds the mutex and has aligned the fleet to the snapshot.
+func (r *Router) place(snapshot *router.Snapshot, lease *Lease, request *inference.Request, attempt *router.Attempt, how terms, p *prompt, steps *Steps, now time.Duration) error {
+	if err := r.tabulate(snapshot, request, attempt, how, p, now, false); err != nil {
 		return err
 	}
-	now := r.clock.Now()
-	if p.exclusive > 0 {
-		r.tracker.ProjectExclusive(&r.view, p.exclusive, now)
-	} else {
-		r.tracker.Project(&r.view, p.tracked, now)
-	}
-	r.fillTable(snapshot, request, how, p)
 	row, reason, err := r.pick(attempt, how)
 	if err != nil {
 		return err
@@ -46,24 +47,38 @@ func (r *Router) choose(lease *Lease, request *inference.Request, attempt *route
 	lease.InputTokens, lease.InputBlocks = p.tokens, cost.Blocks(p.tokens, r.options.BlockSize)
 	lease.CachedTokens, lease.OverlapBlocks = cached, effective
 	lease.QueryOnly = request.Routing.QueryOnly
+	if r.line != nil {
+		lease.QueueDepth = r.line.queue.Len()
+	}
 	if attempt.Explain {
 		lease.Decision = r.explain(snapshot, how, p, row, reason)
 		lease.Decision.SetPhase(attempt.Phase)
 	}
-	if steps != nil {
-		steps.Scheduling = r.clock.Now() - start
-		for i := 0; r.options.PrefillPool && i < len(r.table.Rows); i++ {
-			steps.LostBlocks = max(steps.LostBlocks, r.weights.Effective(r.table.Rows[i].Overlap)-effective)
-		}
+	for i := 0; steps != nil && r.options.PrefillPool && i < len(r.table.Rows); i++ {
+		steps.LostBlocks = max(steps.LostBlocks, r.weights.Effective(r.table.Rows[i].Overlap)-effective)
 	}
 	return nil
 }
 
+// tabulate describes the ranks that the request may go to in r.table. withOverloaded leaves those in that take no more for now.
+func (r *Router) tabulate(snapshot *router.Snapshot, request *inference.Request, attempt *router.Attempt, how terms, p *prompt, now time.Duration, withOverloaded bool) error {
+	if err := r.eligible(snapshot, request, attempt, how, withOverloaded); err != nil {
+		return err
+	}
+	if p.exclusive > 0 {
+		r.tracker.ProjectExclusive(&r.view, p.exclusive, now)
+	} else {
+		r.tracker.Project(&r.view, p.tracked, now)
+	}
+	r.fillTable(snapshot, request, how, p)
+	return nil
+}
+
 // eligible lists the ranks to choose from in r.refs; a pinned request has one.
-func (r *Router) eligible(snapshot *router.Snapshot, request *inference.Request, attempt *router.Attempt, how terms) (err error) {
+func (r *Router) eligible(snapshot *router.Snapshot, request *inference.Request, attempt *router.Attempt, how terms, withOverloaded bool) (err error) {
 	conditions := router.Conditions{
 		Allowed: request.Routing.AllowedWorkerIDs, Required: request.Routing.RequiredTaints,
-		Tried: attempt.Tried, LastError: attempt.LastError,
+		Tried: attempt.Tried, LastError: attempt.LastError, IgnoreOverload: withOverloaded,
 	}
 	if how.pinned {
 		r.pin = how.pin // a pointer to how would put it on the heap
@@ -72,7 +87,7 @@ func (r *Router) eligible(snapshot *router.Snapshot, request *inference.Request,
 		}
 		conditions.Pin = &r.pin
 	}
-	plain := conditions.Allowed == nil && len(conditions.Required) == 0 && len(conditions.Tried) == 0 && conditions.Pin == nil
+	plain := conditions.Allowed == nil && len(conditions.Required) == 0 && len(conditions.Tried) == 0 && conditions.Pin == nil && !withOverloaded
 	if plain && r.plainVersion == snapshot.Version && snapshot.Version != 0 {
 		return nil // most requests ask for nothing: the same ranks as last time
 	}
@@ -197,7 +212,7 @@ func (r *Router) book(lease *Lease, request *inference.Request, how terms, p *pr
 	if err != nil {
 		return inference.Errorf(inference.Unroutable, "failed to book scheduler state: %v", err)
 	}
-	lease.booking = booked{router: r, handle: handle, worker: rank.WorkerID, input: p.tokens, blocks: cost.Blocks(p.tokens, r.options.BlockSize), period: r.period.Load()}
+	lease.booking = booked{router: r, handle: handle, rank: rank, input: p.tokens, blocks: cost.Blocks(p.tokens, r.options.BlockSize), period: r.period.Load()}
 	if expected := request.Routing.ExpectedOutputTokens; expected != nil {
 		lease.booking.expected, lease.booking.hasExpected = int(*expected), true
 	}

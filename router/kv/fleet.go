@@ -68,6 +68,7 @@ func (f *fleet) ordinal(ref router.RankRef) int32 {
 func (r *Router) align() {
 	r.mutex.Lock()
 	r.alignTo(r.options.Pool.Snapshot())
+	r.drain()
 	gone := r.gone
 	r.gone = nil
 	r.mutex.Unlock()
@@ -101,6 +102,9 @@ func (r *Router) alignTo(snapshot *router.Snapshot) {
 	f.index()
 	r.rowOf = append(r.rowOf[:0], make([]int32, len(f.rows))...)
 	r.plainVersion, r.table.Rows = 0, r.table.Rows[:0]
+	if r.line != nil {
+		r.line.queue.SetWorkers(len(snapshot.Workers))
+	}
 	now := r.clock.Now()
 	for _, rank := range old {
 		if f.find(rank) >= 0 {

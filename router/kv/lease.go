@@ -3,6 +3,7 @@ package kv
 import (
 	"time"
 
+	"signalbox/inference"
 	"signalbox/kvhash"
 	"signalbox/kvindex"
 	"signalbox/router"
@@ -20,7 +21,7 @@ type Lease struct {
 type booked struct {
 	router *Router
 	handle load.Handle
-	worker uint64
+	rank   inference.Rank
 	input  int // tokens of the prompt
 	blocks int // of prompt and output
 	output int // tokens
@@ -56,6 +57,7 @@ func (b *booked) FirstToken() {
 	defer r.mutex.Unlock()
 	// A request that expired meanwhile has nothing left to end.
 	_ = r.tracker.PrefillComplete(b.handle, now)
+	r.drainAfter(b.rank)
 }
 
 // Progress adds output blocks where they are tracked, and keeps the request from expiring. Most calls take no lock.
@@ -100,7 +102,12 @@ func (b *booked) End(outcome error) {
 	delete(r.holds, b.handle)
 	r.mutex.Unlock()
 	b.hold.Release()
-	r.options.Pool.Judge(b.worker, outcome)
+	r.options.Pool.Judge(b.rank.WorkerID, outcome)
+	if r.line != nil {
+		r.mutex.Lock()
+		r.drainAfter(b.rank)
+		r.mutex.Unlock()
+	}
 	if r.options.Observer != nil && b.dispatched {
 		r.options.Observer.Ended(b.output)
 	}

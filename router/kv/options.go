@@ -8,6 +8,8 @@ import (
 
 	"signalbox/kvhash"
 	"signalbox/router"
+	"signalbox/router/policy"
+	"signalbox/router/queue"
 	"signalbox/router/selection"
 )
 
@@ -36,6 +38,12 @@ type Options struct {
 	// Policy chooses among eligible ranks; nil is the built-in one. The router calls it serially and owns it.
 	Policy     selection.Policy
 	PolicyName string
+	// Profile is the classes in which requests wait while the ranks are busy; nil is the one class that the configuration's queue
+	// threshold and policy describe.
+	Profile *policy.Profile
+	// OverlapRefreshAfter is how long a request may wait before what is cached for it is looked up again when it goes; 0 never
+	// looks again.
+	OverlapRefreshAfter time.Duration
 	// Predictor estimates prefill durations, so that active prefill decays while it is being computed; nil keeps it until the
 	// first token.
 	Predictor Predictor
@@ -97,6 +105,13 @@ func (o *Options) check() error {
 	}
 	if !o.Config.UsesIndex() {
 		o.Index, o.Predicted, o.Recorder = nil, nil, nil
+	}
+	if o.Profile == nil {
+		order := map[string]queue.Order{"wspt": queue.WSPT, "lcfs": queue.LCFS}[o.Config.QueuePolicy]
+		o.Profile = policy.Synthetic(order, o.Config.QueueThreshold)
+	}
+	if o.OverlapRefreshAfter < 0 {
+		return fmt.Errorf("kv router: overlap refresh after %s: it must not be negative", o.OverlapRefreshAfter)
 	}
 	if o.Policy == nil {
 		o.Policy = &selection.Default{}

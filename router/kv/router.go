@@ -13,6 +13,7 @@ import (
 	"signalbox/router"
 	"signalbox/router/cost"
 	"signalbox/router/load"
+	"signalbox/router/queue"
 	"signalbox/router/selection"
 )
 
@@ -46,6 +47,7 @@ type Router struct {
 	expired      uint64
 	// unpredicted counts requests whose prefill the predictor could not estimate.
 	unpredicted uint64
+	line        *line // who waits; nil where nobody ever does
 }
 
 var _ router.Router = (*Router)(nil)
@@ -63,29 +65,58 @@ func New(options Options) (*Router, error) {
 	r.table.Random = rand.New(options.Random)
 	r.prompts.New = func() any { return new(prompt) }
 	r.period.Store(1)
+	if options.Profile.Waits() {
+		r.line = newLine(options.Profile, r.clock.Now())
+	}
 	r.align()
 	options.Pool.Watch(func(*router.Snapshot) { r.align() })
 	return r, nil
 }
 
-// Close refuses further requests.
-func (r *Router) Close() { r.closed.Store(true) }
+// Close refuses further requests, and those that wait.
+func (r *Router) Close() {
+	r.closed.Store(true)
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.line != nil {
+		r.line.queue.Clear(func(item *queue.Item) { item.Value.(*waiter).answered <- router.Closed() })
+	}
+}
 
 // Config returns the configuration in force: a prefill pool does not track blocks, whatever it was given.
 func (r *Router) Config() Config { return r.options.Config }
 
-// Run forgets requests whose end was lost, once per expiry period, until ctx ends. It belongs on a goroutine of the caller.
+// Run does what is due from time to time, until ctx ends: once per expiry period it forgets requests whose end was lost, and it sees
+// whether anybody who waits can go. It belongs on a goroutine of the caller.
 func (r *Router) Run(ctx context.Context) {
+	expiry, stopExpiry := r.clock.After(r.options.RequestExpiry)
+	look, stopLook := r.nextLook()
+	defer func() { stopExpiry(); stopLook() }()
 	for {
-		passed, stop := r.clock.After(r.options.RequestExpiry)
 		select {
-		case <-passed:
+		case <-expiry:
 			r.sweep()
+			expiry, stopExpiry = r.clock.After(r.options.RequestExpiry)
+		case <-look:
+			r.mutex.Lock()
+			r.drain()
+			r.mutex.Unlock()
+			look, stopLook = r.nextLook()
 		case <-ctx.Done():
-			stop()
 			return
 		}
 	}
+}
+
+// nextLook returns when to look at the queue next although nothing was reported. Predicted prefills end without a report.
+func (r *Router) nextLook() (<-chan struct{}, func()) {
+	switch {
+	case r.line == nil:
+		return nil, func() {}
+	case r.options.Predictor != nil:
+		return r.clock.After(100 * time.Millisecond)
+	}
+	return r.clock.After(time.Minute)
 }
 
 func (r *Router) sweep() {
@@ -99,6 +130,7 @@ func (r *Router) sweep() {
 			delete(r.holds, handle)
 		}
 	}
+	r.drain()
 }
 
 // Place implements [router.Router].
@@ -131,8 +163,19 @@ func (r *Router) PlaceIn(ctx context.Context, lease *Lease, request *inference.R
 		return err
 	}
 	r.find(p, how, steps)
-	if err := r.choose(lease, request, &attempt, how, p, steps); err != nil {
+	var chosen time.Duration
+	if steps != nil {
+		chosen = r.clock.Now()
+	}
+	w, err := r.choose(lease, request, &attempt, how, p, steps)
+	if w != nil {
+		err = r.await(ctx, w)
+	}
+	if err != nil {
 		return err
+	}
+	if steps != nil {
+		steps.Scheduling = r.clock.Now() - chosen
 	}
 	if how.record && len(p.locals) > 0 {
 		if err := r.record(lease, request, p); err != nil {

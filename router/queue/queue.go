@@ -201,11 +201,13 @@ func (q *Queue) Pop(blocked func(*Item) bool) *Item {
 		c.nominate(blocked)
 		any = any || c.candidate != nil
 	}
-	carry := q.carry
-	q.carry = -1
 	if !any {
+		// Nothing has changed: whoever was spending goes on when there is room again. Otherwise shares would shrink to turns where
+		// requests go one at a time.
 		return nil
 	}
+	carry := q.carry
+	q.carry = -1
 	if carry >= 0 {
 		if c := &q.classes[carry]; c.affords() {
 			return q.serve(carry)
