@@ -11,17 +11,12 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"signalbox/api/openai"
 	"signalbox/discovery"
-	"signalbox/discovery/etcd"
-	"signalbox/discovery/file"
-	"signalbox/discovery/kube"
-	"signalbox/discovery/mem"
 	"signalbox/frontend"
 	"signalbox/model/card"
 	"signalbox/settings"
@@ -106,37 +101,6 @@ func raiseFileLimit(target int, logger *slog.Logger) {
 	limit.Cur = min(uint64(target), limit.Max)
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		logger.Warn("the limit of open files cannot be raised", "error", err)
-	}
-}
-
-// openDiscovery connects to the store that the fleet shares.
-func openDiscovery(ctx context.Context, kind string, logger *slog.Logger) (discovery.Backend, error) {
-	bad := func(record discovery.BadRecord) { logger.Error("a discovery record cannot be used", "error", record) }
-	switch kind {
-	case "file":
-		return file.Open(file.Options{OnBadRecord: bad})
-	case "etcd":
-		options, err := etcd.OptionsFromEnvironment()
-		if err != nil {
-			return nil, err
-		}
-		options.OnBadRecord = bad
-		return etcd.Open(ctx, options)
-	case "kubernetes":
-		identity, err := kube.IdentityFromEnvironment()
-		if err != nil {
-			return nil, err
-		}
-		return kube.Open(ctx, kube.Options{Identity: identity, OnBadRecord: bad})
-	}
-	return (&mem.Store{}).Open(mem.Options{OnBadRecord: bad}), nil
-}
-
-func closeBackend(backend discovery.Backend, logger *slog.Logger) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-	defer cancel()
-	if err := backend.Close(ctx); err != nil {
-		logger.Warn("discovery did not close cleanly", "error", err)
 	}
 }
 

@@ -3,32 +3,38 @@ package main
 import (
 	"fmt"
 	"log/slog"
-	"os"
 
 	"signalbox/frontend"
-	"signalbox/kvhash"
 	"signalbox/router/analytic"
 	"signalbox/router/kv"
+	"signalbox/router/policy"
 	"signalbox/settings"
 )
 
 // routing translates the router's settings; where KV events come from is left to the caller.
 func routing(s *settings.Frontend, logger *slog.Logger) (frontend.Routing, error) {
 	r := frontend.Routing{Mode: string(s.Router.Mode), DeviceRatio: s.Router.DeviceRatio, KV: kvConfig(s),
-		RequestExpiry: s.Load.ActiveRequestExpiry, Logger: logger}
+		RequestExpiry: s.Load.ActiveRequestExpiry, OverlapRefreshAfter: s.Load.OverlapRefreshAfter, Logger: logger}
 	if err := r.KV.Validate(); err != nil {
 		return r, err
 	}
 	if s.Load.TrackingKeyFile != "" {
-		secret, err := os.ReadFile(s.Load.TrackingKeyFile)
+		key, err := frontend.ReadTrackingKey(s.Load.TrackingKeyFile, s.Load.TrackingKeyID)
 		if err != nil {
 			return r, fmt.Errorf("--router-tracking-key-file: %w", err)
 		}
-		key, err := kvhash.NewTrackingKey(secret, s.Load.TrackingKeyID)
+		r.TrackingKey = key
+	}
+	if s.Load.PolicyConfig != "" {
+		policies, err := policy.Load(s.Load.PolicyConfig)
 		if err != nil {
-			return r, fmt.Errorf("--router-tracking-key-file: %w", err)
+			return r, err
 		}
-		r.TrackingKey = &key
+		r.Policies = policies
+	}
+	r.Wishes = []policy.Wish{{Stage: policy.Prefill, Name: s.Router.PrefillPolicy}, {Stage: policy.Decode, Name: s.Router.DecodePolicy}, {Name: s.Router.SelectionPolicy}}
+	if err := r.Check(); err != nil {
+		return r, err
 	}
 	if s.Load.PrefillModel != "none" {
 		m := &s.LoadModel
