@@ -23,6 +23,7 @@ test-go:
 
 lint:
 	$(GO) vet ./...
+	$(GO) vet -tags lean ./cmd/signalbox
 	test -z "$$(gofmt -l .)"
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 	"signalbox/router"
 	"signalbox/router/kv"
 	"signalbox/router/mode"
+	"signalbox/router/policy"
+	"signalbox/router/selection"
 )
 
 // KVMode is the routing mode that looks at caches; the others are those of router/mode.
@@ -33,6 +36,15 @@ type Routing struct {
 	TrackingKey *kvhash.TrackingKey
 	// Predictor estimates prefill durations where the configuration names a prefill load model.
 	Predictor kv.Predictor
+	// Policies are the policy classes and worker-selection policies of the policy file; nil for none. A set that advertises a
+	// configuration of its own has the file that it names there instead.
+	Policies *policy.Config
+	// Wishes name worker-selection policies, strongest first; they are stronger than any file.
+	Wishes []policy.Wish
+	// Catalog are the types of worker-selection policies there are; nil for the built-in ones.
+	Catalog []selection.Type
+	// OverlapRefreshAfter is how long a request may wait before its overlap is looked up again; 0 never looks again.
+	OverlapRefreshAfter time.Duration
 	// RequestExpiry is how long a request may make no progress before it can be forgotten.
 	RequestExpiry time.Duration
 	// Events feeds indexes from the workers' KV events; nil when nobody does.
@@ -138,7 +150,85 @@ func (r *Routing) adopt(advertised json.RawMessage) error {
 		}
 		r.KV = parsed
 	}
+	r.Policies, r.TrackingKey = nil, nil
+	if file := r.KV.PolicyConfig; file != nil {
+		loaded, err := policy.Load(*file)
+		if err != nil {
+			return err
+		}
+		r.Policies = loaded
+	}
+	return r.adoptTrackingKey()
+}
+
+// adoptTrackingKey reads the key that an adopted configuration names.
+func (r *Routing) adoptTrackingKey() error {
+	if r.KV.TrackingHash != KeyedTracking {
+		return nil
+	}
+	if r.KV.TrackingKeyFile == nil || r.KV.TrackingKeyID == nil {
+		return fmt.Errorf("router_tracking_hash=%s requires router_tracking_key_file and router_tracking_key_id", KeyedTracking)
+	}
+	key, err := ReadTrackingKey(*r.KV.TrackingKeyFile, *r.KV.TrackingKeyID)
+	if err != nil {
+		return fmt.Errorf("router_tracking_key_file: %w", err)
+	}
+	r.TrackingKey = key
 	return nil
+}
+
+// KeyedTracking is the algorithm of tracking identities that needs a key.
+const KeyedTracking = "keyed-xxh3-v1"
+
+// ReadTrackingKey reads the file of a tracking key: exactly 32 raw bytes. id names the key's epoch.
+func ReadTrackingKey(file, id string) (*kvhash.TrackingKey, error) {
+	secret, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	key, err := kvhash.NewTrackingKey(secret, id)
+	if err != nil {
+		return nil, err
+	}
+	return &key, nil
+}
+
+// Check makes every worker-selection policy that a stage would use, to find mistakes before the first worker comes.
+func (r *Routing) Check() error {
+	for _, stage := range []policy.Stage{policy.Aggregated, policy.Prefill, policy.Decode, policy.Encode} {
+		if _, _, err := r.selector(stage); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// selector makes the worker-selection policy of a stage; nil for the built-in one.
+func (r *Routing) selector(stage policy.Stage) (made selection.Policy, name string, err error) {
+	var file *policy.Selection
+	if r.Policies != nil {
+		file = r.Policies.Selection
+	}
+	catalog := r.Catalog
+	if catalog == nil {
+		catalog = selection.Catalog()
+	}
+	name = file.Named(stage, r.Wishes...)
+	made, err = file.New(name, catalog)
+	return made, name, err
+}
+
+// stageOf returns the stage that a set of workers plays.
+func stageOf(role card.WorkerType) policy.Stage {
+	switch role {
+	case card.PrefillWorker:
+		return policy.Prefill
+	case card.DecodeWorker:
+		return policy.Decode
+	case card.EncodeWorker:
+		return policy.Encode
+	}
+	return policy.Aggregated
 }
 
 // watchMembers is a router that wants to know the cards of its workers.

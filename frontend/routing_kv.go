@@ -48,6 +48,10 @@ func (r *Routing) startKV(set RouterSet, logger *slog.Logger) (made router.Route
 	options := kv.Options{
 		Config: r.KV, Pool: set.Pool, BlockSize: int(c.BlockSize), Eagle: c.Runtime.Eagle, Model: set.Set.Key.Model,
 		PrefillPool: set.Set.Key.Role == card.PrefillWorker, TrackingKey: r.TrackingKey, RequestExpiry: r.RequestExpiry,
+		Profile: r.Policies.Profile(set.Set.Key.Model), OverlapRefreshAfter: r.OverlapRefreshAfter,
+	}
+	if options.Policy, options.PolicyName, err = r.selector(stageOf(set.Set.Key.Role)); err != nil {
+		return nil, nil, err
 	}
 	if r.KV.PrefillLoadModel != "none" {
 		options.Predictor = r.Predictor
@@ -150,7 +154,6 @@ func (k *kvRouting) makeIndex(config *kv.Config, options *kv.Options) error {
 // warnIgnored names what a configuration asks for and does not get.
 func warnIgnored(config *kv.Config, logger *slog.Logger) {
 	for name, asked := range map[string]bool{
-		"router_queue_threshold": config.QueueThreshold != nil, "router_policy_config": config.PolicyConfig != nil,
 		"router_replica_sync": config.ReplicaSync, "use_remote_indexer": config.UseRemoteIndexer, "serve_indexer": config.ServeIndexer,
 		"shared_cache_type": config.SharedCacheType != "none", "conditional_disagg_enabled": config.ConditionalDisagg,
 	} {
@@ -181,7 +184,7 @@ func (k *kvRouting) observe(metrics *observe.Router) {
 	if metrics == nil {
 		return
 	}
-	probe := observe.Probe{Loads: k.AppendLoads, Stats: k.Stats, Mismatch: k.mismatch}
+	probe := observe.Probe{Loads: k.AppendLoads, Stats: k.Stats, Classes: k.AppendClasses, Mismatch: k.mismatch}
 	if k.index != nil {
 		probe.Index = k.size
 	}

@@ -30,6 +30,8 @@ type Routers struct {
 	stale, gaps, recoveries               *prometheus.Desc
 	indexBlocks, indexBytes, indexRefused *prometheus.Desc
 	indexRanks, expired                   *prometheus.Desc
+	waiting, waitingTokens, waitingCached *prometheus.Desc
+	refused                               *prometheus.Desc
 	sources, lifecycle                    *prometheus.Desc
 
 	mu    sync.Mutex

@@ -15,6 +15,8 @@ type Probe struct {
 	// Loads appends what every rank is doing.
 	Loads func([]kv.RankLoad) []kv.RankLoad
 	Stats func() kv.Stats
+	// Classes appends the numbers of every policy class.
+	Classes func([]kv.ClassStats) []kv.ClassStats
 	// Index describes the index of cached blocks.
 	Index func() kvindex.Stats
 	// Events describes the stream of KV events that feeds it.
@@ -77,13 +79,18 @@ func (m *Routers) describe() {
 	m.indexBytes = describe("signalbox_kv_index_bytes", "Memory of the index", pool...)
 	m.indexRanks = describe("signalbox_kv_index_ranks", "Ranks that the index knows", pool...)
 	m.indexRefused = describe("signalbox_kv_index_refused_blocks_total", "Blocks that the index had no room for", pool...)
+	class := []string{"model", "worker_type", "policy_class"}
+	m.waiting = describe(DefaultPrefix+"_router_queue_pending_requests", "Requests that wait for room", class...)
+	m.waitingTokens = describe(DefaultPrefix+"_router_queue_pending_isl_tokens", "Prompt tokens of requests that wait", class...)
+	m.waitingCached = describe(DefaultPrefix+"_router_queue_pending_cached_tokens", "Prompt tokens of requests that wait, of which some worker had a copy when they came", class...)
+	m.refused = describe(DefaultPrefix+"_router_queue_backpressure_total", "Requests that a full class refused", append(class, "reason")...)
 	m.expired = describe("signalbox_router_expired_requests_total", "Requests whose end was lost and that were forgotten", pool...)
 }
 
 // Describe implements prometheus.Collector.
 func (m *Routers) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{m.decodeBlocks, m.prefillTokens, m.registered, m.mismatch, m.applied, m.sources, m.lifecycle, m.stale, m.gaps,
-		m.recoveries, m.indexBlocks, m.indexBytes, m.indexRanks, m.indexRefused, m.expired} {
+		m.recoveries, m.indexBlocks, m.indexBytes, m.indexRanks, m.indexRefused, m.expired, m.waiting, m.waitingTokens, m.waitingCached, m.refused} {
 		to <- d
 	}
 }
@@ -158,6 +165,9 @@ func (r *Router) collect(s *series) {
 	if r.probe.Stats != nil {
 		s.add(m.expired, prometheus.CounterValue, float64(r.probe.Stats().Expired), pool...)
 	}
+	if r.probe.Classes != nil {
+		r.collectClasses(s)
+	}
 	if r.probe.Index != nil {
 		stats := r.probe.Index()
 		for tier := range kvindex.Tier(kvindex.Tiers) {
@@ -187,5 +197,20 @@ func (r *Router) collectEvents(s *series, process, pool []string) {
 	s.add(m.gaps, prometheus.CounterValue, float64(stats.Gaps), pool...)
 	for outcome, count := range map[string]uint64{"success": stats.Recoveries, "failure": stats.FailedRecoveries} {
 		s.add(m.recoveries, prometheus.CounterValue, float64(count), append(append([]string{}, pool...), outcome)...)
+	}
+}
+
+func (r *Router) collectClasses(s *series) {
+	m, l := r.routers, &r.labels
+	for _, c := range r.probe.Classes(nil) {
+		s.add(m.waiting, prometheus.GaugeValue, float64(c.Requests), l.Model, l.WorkerType, c.Class)
+		s.add(m.waitingTokens, prometheus.GaugeValue, float64(c.RawTokens), l.Model, l.WorkerType, c.Class)
+		s.add(m.waitingCached, prometheus.GaugeValue, float64(c.CachedTokens), l.Model, l.WorkerType, c.Class)
+		for _, refused := range []struct {
+			reason string
+			count  uint64
+		}{{"request_limit", c.Refused.Requests}, {"raw_isl_token_limit", c.Refused.RawTokens}, {"cached_token_limit", c.Refused.CachedTokens}} {
+			s.add(m.refused, prometheus.CounterValue, float64(refused.count), l.Model, l.WorkerType, c.Class, refused.reason)
+		}
 	}
 }

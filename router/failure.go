@@ -1,6 +1,7 @@
 package router
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"signalbox/inference"
@@ -30,6 +31,15 @@ type QueueLimitError struct {
 func (e *QueueLimitError) Error() string {
 	return fmt.Sprintf("router policy class %q queue %s limit reached (current=%d, limit=%d)",
 		e.PolicyClass, e.LimitKind, e.Current, e.Limit)
+}
+
+// ProblemDetails returns the explanation that clients get beside the message, a JSON object.
+func (e *QueueLimitError) ProblemDetails() []byte {
+	class, err := json.Marshal(e.PolicyClass)
+	if err != nil { // text always marshals
+		return nil
+	}
+	return fmt.Appendf(nil, `{"policy_class":%s,"limit_kind":%q,"current":%d,"limit":%d}`, class, string(e.LimitKind), e.Current, e.Limit)
 }
 
 // Refused wraps a full queue class as the *inference.Error that [Router.Place] returns.
