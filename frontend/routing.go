@@ -43,6 +43,10 @@ type Routing struct {
 	Wishes []policy.Wish
 	// Catalog are the types of worker-selection policies there are; nil for the built-in ones.
 	Catalog []selection.Type
+	// SessionTTL keeps the requests of a session on one worker while it is idle no longer than that; 0 does not. SoftSessions moves a
+	// session when its worker is overloaded.
+	SessionTTL   time.Duration
+	SoftSessions bool
 	// OverlapRefreshAfter is how long a request may wait before its overlap is looked up again; 0 never looks again.
 	OverlapRefreshAfter time.Duration
 	// RequestExpiry is how long a request may make no progress before it can be forgotten.
@@ -95,12 +99,24 @@ func (r Routing) Routers() RouterFactory {
 			logger.Info("Activating prefill router", "mode", chosen.Mode, "advertised", set.Set.Card.RouterConfig != nil,
 				"block_size", set.Set.Card.BlockSize, "kv", chosen.shown())
 		}
-		if chosen.Mode != KVMode {
-			made, err := mode.New(mode.Options{Mode: mode.Mode(chosen.Mode), Pool: set.Pool, DeviceRatio: chosen.DeviceRatio})
-			return made, nil, err
+		made, end, err := chosen.start(set, logger)
+		if err != nil || chosen.SessionTTL == 0 {
+			return made, end, err
 		}
-		return chosen.startKV(set, logger)
+		return chosen.startSessions(set, made, end)
 	}
+}
+
+// start makes the router of a set.
+func (r *Routing) start(set RouterSet, logger *slog.Logger) (router.Router, func(), error) {
+	if r.Mode == KVMode {
+		return r.startKV(set, logger)
+	}
+	made, err := mode.New(mode.Options{Mode: mode.Mode(r.Mode), Pool: set.Pool, DeviceRatio: r.DeviceRatio})
+	if err != nil {
+		return nil, nil, err
+	}
+	return made, nil, nil
 }
 
 // shown is the KV configuration for a log line; "" in other modes.

@@ -94,7 +94,7 @@ type reply struct {
 func (f *fixture) send(prompt string, headers ...string) <-chan reply {
 	f.t.Helper()
 	request, err := http.NewRequest(http.MethodPost, "http://"+f.frontend.Address()+"/v1/completions",
-		strings.NewReader(fmt.Sprintf(`{"model":"m","prompt":%q,"max_tokens":1}`, prompt)))
+		strings.NewReader(fmt.Sprintf(`{"model":"m","prompt":%q,"max_tokens":1,"nvext":{"extra_fields":["worker_id"]}}`, prompt)))
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -14,7 +14,6 @@ var Unavailable = map[string]string{
 	"use_remote_indexer":                   "an index for other routers",
 	"router_replica_sync":                  "load shared between routers",
 	"enable_session_prefix_index":          "an index of sessions",
-	"session_affinity_ttl_secs":            "session affinity",
 	"conditional_disagg_enabled":           "conditional disaggregation",
 	"shared_cache_type=hicache":            "the shared cache",
 	"active_decode_blocks_threshold":       "busy-worker rejection",

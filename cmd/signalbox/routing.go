@@ -32,6 +32,9 @@ func routing(s *settings.Frontend, logger *slog.Logger) (frontend.Routing, error
 		}
 		r.Policies = policies
 	}
+	if ttl, set := s.Router.AffinityTTL.Get(); set {
+		r.SessionTTL, r.SoftSessions = ttl, s.Router.AffinityMode == "soft"
+	}
 	r.Wishes = []policy.Wish{{Stage: policy.Prefill, Name: s.Router.PrefillPolicy}, {Stage: policy.Decode, Name: s.Router.DecodePolicy}, {Name: s.Router.SelectionPolicy}}
 	if err := r.Check(); err != nil {
 		return r, err
