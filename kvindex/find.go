@@ -177,6 +177,17 @@ func (s *search) reach(p point, at int) (held set, id uint32) {
 func (s *search) walk(p point, step func(next point, held set) bool) {
 	last := len(s.sequence) - 1
 	for p.at < last {
+		if child := s.view.node(p.id).child.Load(); child&severalChildren == 0 && child != p.id+1 {
+			// The next block lies elsewhere, or there is none: the link tells, and a leap would read in vain.
+			held, id := s.behind(p)
+			if id == 0 {
+				return
+			}
+			if p = (point{p.at + 1, id}); !step(p, held) {
+				return
+			}
+			continue
+		}
 		// Leaps double until one fails, and halve from there on.
 		start := p
 		failed := false
