@@ -216,6 +216,11 @@ func (r *Router) book(lease *Lease, request *inference.Request, how terms, p *pr
 	if expected := request.Routing.ExpectedOutputTokens; expected != nil {
 		lease.booking.expected, lease.booking.hasExpected = int(*expected), true
 	}
+	if r.options.Replicas != nil {
+		lease.booking.step = Step{RequestID: booking.ID, Rank: rank, LoRA: request.Routing.LoRAName}
+		r.options.Replicas.Booked(Booked{Step: lease.booking.step, Hashes: booking.Hashes, Exclusive: booking.Exclusive, PrefillTokens: booking.PrefillTokens,
+			Expected: booking.Expected, Modelled: booking.Modelled, ExpectedOutputTokens: request.Routing.ExpectedOutputTokens})
+	}
 	lease.Init(pin, &lease.booking)
 	return nil
 }

@@ -22,9 +22,10 @@ type booked struct {
 	router *Router
 	handle load.Handle
 	rank   inference.Rank
-	input  int // tokens of the prompt
-	blocks int // of prompt and output
-	output int // tokens
+	step   Step // for replicas; zero without
+	input  int  // tokens of the prompt
+	blocks int  // of prompt and output
+	output int  // tokens
 	// expected is the client's guess of the output length.
 	expected    int
 	hasExpected bool
@@ -57,6 +58,9 @@ func (b *booked) FirstToken() {
 	defer r.mutex.Unlock()
 	// A request that expired meanwhile has nothing left to end.
 	_ = r.tracker.PrefillComplete(b.handle, now)
+	if r.options.Replicas != nil {
+		r.options.Replicas.PrefillCompleted(b.step)
+	}
 	r.drainAfter(b.rank)
 }
 
@@ -100,6 +104,9 @@ func (b *booked) End(outcome error) {
 	r.mutex.Lock()
 	r.tracker.Free(b.handle, now)
 	delete(r.holds, b.handle)
+	if r.options.Replicas != nil {
+		r.options.Replicas.Freed(b.step)
+	}
 	r.mutex.Unlock()
 	b.hold.Release()
 	r.options.Pool.Judge(b.rank.WorkerID, outcome)

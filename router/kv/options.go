@@ -47,6 +47,8 @@ type Options struct {
 	// Predictor estimates prefill durations, so that active prefill decays while it is being computed; nil keeps it until the
 	// first token.
 	Predictor Predictor
+	// Replicas are told of bookings, for other routers of the same workers; nil for nobody.
+	Replicas Replicas
 	// Observer is told what happens; nil for nobody.
 	Observer Observer
 	// RequestExpiry is how long a request may make no progress before it can be forgotten; it is gone after twice that. 0 means

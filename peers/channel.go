@@ -1,0 +1,159 @@
+package peers
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tinylib/msgp/msgp"
+
+	"signalbox/discovery"
+	"signalbox/kvevents"
+	"signalbox/transport/zmq"
+)
+
+// Plane is a process's place on the event plane.
+type Plane struct {
+	Backend discovery.Backend
+	// Host is the address that others connect to.
+	Host string
+	// Receive carries others' messages; nil means ZMQ.
+	Receive kvevents.Plane
+	Logger  *slog.Logger
+}
+
+// publisherIDMask keeps publisher ids within 53 bits, so that they survive JSON numbers.
+const publisherIDMask = 1<<53 - 1
+
+// withdrawTimeout bounds how long a record's removal may take.
+const withdrawTimeout = 3 * time.Second
+
+// channel is this process's voice in one topic of an endpoint.
+type channel struct {
+	plane    *Plane
+	record   *discovery.EventChannel
+	socket   *zmq.Publisher
+	sequence uint64
+	dropped  atomic.Uint64
+	cancel   context.CancelFunc
+	wait     sync.WaitGroup
+}
+
+// open listens, announces the channel, and hands what others publish in the topic to hear, from several goroutines.
+func (p *Plane) open(endpoint discovery.EndpointID, topic string, hear func(payload []byte) error) (*channel, context.Context, error) {
+	socket, err := zmq.Listen("0.0.0.0:0")
+	if err != nil {
+		return nil, nil, fmt.Errorf("events of topic %s: %w", topic, err)
+	}
+	scope := discovery.EndpointScope(endpoint)
+	c := &channel{plane: p, socket: socket, record: &discovery.EventChannel{Scope: scope, Topic: topic, PublisherID: rand.Uint64() & publisherIDMask,
+		Transport: discovery.EventTransport{ZMQ: "tcp://" + net.JoinHostPort(p.Host, strconv.Itoa(socket.Port()))}}}
+	ctx, cancel := context.WithTimeout(context.Background(), withdrawTimeout)
+	err = discovery.Publish(ctx, p.Backend, c.record)
+	cancel()
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("register the channel of topic %s: %w", topic, err), socket.Close())
+	}
+	ctx, c.cancel = context.WithCancel(context.Background())
+	c.wait.Go(func() { c.follow(ctx, scope, topic, hear) }) // ends with ctx
+	return c, ctx, nil
+}
+
+func (c *channel) follow(ctx context.Context, scope discovery.EventScope, topic string, hear func(payload []byte) error) {
+	logger := c.plane.Logger.With("topic", topic)
+	receive := c.plane.Receive
+	if receive == nil {
+		receive = kvevents.ZMQ{}
+	}
+	receiver := func(from *discovery.EventChannel) kvevents.Receiver {
+		own, complained := from.PublisherID == c.record.PublisherID, false
+		bad := func(err error) {
+			if !complained {
+				complained = true
+				logger.Warn("a message of another router cannot be read; further ones of this publisher are left out silently", "publisher", from.PublisherID, "error", err)
+			}
+		}
+		return kvevents.Receiver{
+			Connected: func() {}, Lost: func(error) {}, Bad: bad,
+			Message: func(envelope kvevents.Envelope) {
+				if own {
+					return
+				}
+				if err := hear(envelope.Payload); err != nil {
+					bad(err)
+				}
+			},
+		}
+	}
+	broken := func(err error) { logger.Warn("another router cannot be heard", "error", err) }
+	if err := kvevents.Follow(ctx, c.plane.Backend, receive, scope, topic, receiver, broken); err != nil && ctx.Err() == nil {
+		logger.Error("other routers cannot be heard", "error", err)
+	}
+}
+
+// send publishes a payload in the event plane's envelope. Only one goroutine may call it.
+func (c *channel) send(payload []byte) {
+	envelope := msgp.AppendMapHeader(make([]byte, 5, len(payload)+128), 5)
+	envelope = msgp.AppendString(envelope, "publisher_id")
+	envelope = msgp.AppendUint64(envelope, c.record.PublisherID)
+	envelope = msgp.AppendString(envelope, "sequence")
+	envelope = msgp.AppendUint64(envelope, c.sequence)
+	envelope = msgp.AppendString(envelope, "published_at")
+	envelope = msgp.AppendUint64(envelope, uint64(time.Now().UnixMilli()))
+	envelope = msgp.AppendString(envelope, "topic")
+	envelope = msgp.AppendString(envelope, c.record.Topic)
+	envelope = msgp.AppendString(envelope, "payload")
+	envelope = msgp.AppendBytes(envelope, payload)
+	envelope[0] = 1 // version of the framing
+	binary.BigEndian.PutUint32(envelope[1:], uint32(len(envelope)-5))
+	c.socket.Publish([]byte(c.record.Topic), binary.BigEndian.AppendUint64(nil, c.record.PublisherID), binary.BigEndian.AppendUint64(nil, c.sequence), envelope)
+	c.sequence++
+}
+
+// close withdraws the channel and ends what open started.
+func (c *channel) close() {
+	c.cancel()
+	ctx, cancel := context.WithTimeout(context.Background(), withdrawTimeout)
+	defer cancel()
+	err := discovery.Withdraw(ctx, c.plane.Backend, c.record)
+	c.wait.Wait()
+	if err = errors.Join(err, c.socket.Close()); err != nil && !errors.Is(err, discovery.ErrClosed) {
+		c.plane.Logger.Warn("an event channel did not close cleanly", "topic", c.record.Topic, "error", err)
+	}
+}
+
+// eachMember reads a map: read is called with each key and what follows it, and returns what follows the value.
+func eachMember(data []byte, read func(key string, value []byte) ([]byte, error)) ([]byte, error) {
+	count, data, err := msgp.ReadMapHeaderBytes(data)
+	if err != nil {
+		return nil, err
+	}
+	for range count {
+		var key []byte
+		if key, data, err = msgp.ReadMapKeyZC(data); err != nil {
+			return nil, err
+		}
+		if data, err = read(string(key), data); err != nil {
+			return nil, fmt.Errorf("%.100s: %w", key, err)
+		}
+	}
+	return data, nil
+}
+
+// optional reads a value or nil.
+func optional[T any](data []byte, read func([]byte) (T, []byte, error)) (value T, known bool, rest []byte, err error) {
+	if msgp.IsNil(data) {
+		rest, err = msgp.ReadNilBytes(data)
+		return value, false, rest, err
+	}
+	value, rest, err = read(data)
+	return value, true, rest, err
+}
