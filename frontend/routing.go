@@ -15,6 +15,7 @@ import (
 	"signalbox/model"
 	"signalbox/model/card"
 	"signalbox/observe"
+	"signalbox/peers"
 	"signalbox/router"
 	"signalbox/router/kv"
 	"signalbox/router/mode"
@@ -51,6 +52,9 @@ type Routing struct {
 	OverlapRefreshAfter time.Duration
 	// RequestExpiry is how long a request may make no progress before it can be forgotten.
 	RequestExpiry time.Duration
+	// Peers is this process's place on the event plane, where routers of the same workers tell each other of sessions, and of bookings
+	// when the configuration says so; nil tells nobody.
+	Peers *peers.Plane
 	// Events feeds indexes from the workers' KV events; nil when nobody does.
 	Events EventPlane
 	Logger *slog.Logger

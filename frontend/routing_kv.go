@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"signalbox/discovery"
@@ -13,6 +14,7 @@ import (
 	"signalbox/model"
 	"signalbox/model/card"
 	"signalbox/observe"
+	"signalbox/peers"
 	"signalbox/router"
 	"signalbox/router/kv"
 )
@@ -29,6 +31,8 @@ type kvRouting struct {
 	predicted   []interface{ Expire(now time.Duration) }
 	lru         *kvindex.LRU // nil without one
 	feed        EventFeed
+	peers       *peers.Sequences          // nil when nobody is told of bookings
+	heard       atomic.Pointer[kv.Router] // who is told of others'
 	stopWatch   func()
 	cancel      context.CancelFunc
 	wait        sync.WaitGroup
@@ -62,15 +66,21 @@ func (r *Routing) startKV(set RouterSet, logger *slog.Logger) (made router.Route
 	if err := k.makeIndex(&r.KV, &options); err != nil {
 		return nil, nil, err
 	}
-	if k.Router, err = kv.New(options); err != nil {
+	if err := k.joinPeers(r, set, &options); err != nil {
 		return nil, nil, err
 	}
+	if k.Router, err = kv.New(options); err != nil {
+		k.leavePeers()
+		return nil, nil, err
+	}
+	k.heard.Store(k.Router)
 	if k.needsEvents && r.Events != nil {
 		target := FeedTarget{Endpoint: set.Set.Key.Endpoint, Index: k.index, Threads: r.KV.EventThreads, Logger: logger}
 		if other := c.Runtime.EventEndpoint; other != nil {
 			target.Endpoint = discovery.EndpointID{Namespace: other.Namespace, Component: other.Component, Name: other.Name}
 		}
 		if k.feed, err = r.Events.Feed(target); err != nil {
+			k.leavePeers()
 			return nil, nil, fmt.Errorf("KV events: %w", err)
 		}
 	}
@@ -154,7 +164,7 @@ func (k *kvRouting) makeIndex(config *kv.Config, options *kv.Options) error {
 // warnIgnored names what a configuration asks for and does not get.
 func warnIgnored(config *kv.Config, logger *slog.Logger) {
 	for name, asked := range map[string]bool{
-		"router_replica_sync": config.ReplicaSync, "use_remote_indexer": config.UseRemoteIndexer, "serve_indexer": config.ServeIndexer,
+		"use_remote_indexer": config.UseRemoteIndexer, "serve_indexer": config.ServeIndexer,
 		"shared_cache_type": config.SharedCacheType != "none", "conditional_disagg_enabled": config.ConditionalDisagg,
 	} {
 		if asked {
@@ -265,8 +275,32 @@ func (k *kvRouting) mismatch() int {
 	return count
 }
 
+// joinPeers shares the load of the set with other routers of it, when the configuration says so.
+func (k *kvRouting) joinPeers(r *Routing, set RouterSet, options *kv.Options) (err error) {
+	if !r.KV.ReplicaSync || r.Peers == nil {
+		return nil
+	}
+	k.peers, err = r.Peers.Sequences(set.Set.Key.Endpoint, func(reports []kv.Remote) {
+		if router := k.heard.Load(); router != nil {
+			router.Apply(reports)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	options.Replicas = k.peers
+	return nil
+}
+
+func (k *kvRouting) leavePeers() {
+	if k.peers != nil {
+		k.peers.Close()
+	}
+}
+
 // stop ends what startKV started.
 func (k *kvRouting) stop() {
+	k.leavePeers()
 	if k.stopWatch != nil {
 		k.stopWatch()
 	}

@@ -3,8 +3,10 @@ package frontend
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"signalbox/model"
+	"signalbox/peers"
 	"signalbox/router"
 	"signalbox/router/affinity"
 	"signalbox/router/mode"
@@ -26,17 +28,39 @@ func (s *sessions) Members(set *model.Set) {
 // startSessions puts sessions around a set's router. Each set has its own, so that the prefill and the decode leg of a session are
 // bound independently.
 func (r *Routing) startSessions(set RouterSet, inner router.Router, endInner func()) (router.Router, func(), error) {
-	kept, err := affinity.New(affinity.Options{
+	options := affinity.Options{
 		Inner: inner, Pool: set.Pool, TTL: r.SessionTTL, Soft: r.SoftSessions,
 		WorkersOnly: r.Mode != KVMode, Explicit: r.Mode == string(mode.Direct),
-	})
-	if err != nil {
+	}
+	var heard atomic.Pointer[affinity.Router]
+	var link *peers.Sessions
+	fail := func(err error) (router.Router, func(), error) {
+		if link != nil {
+			link.Close()
+		}
 		inner.Close()
 		if endInner != nil {
 			endInner()
 		}
 		return nil, nil, err
 	}
+	if r.Peers != nil {
+		var err error
+		link, err = r.Peers.Sessions(set.Set.Key.Endpoint, func(binding affinity.Binding) {
+			if kept := heard.Load(); kept != nil {
+				kept.Learn(binding)
+			}
+		})
+		if err != nil {
+			return fail(err)
+		}
+		options.RouterID, options.Publish = r.Peers.Backend.InstanceID(), link.Publish
+	}
+	kept, err := affinity.New(options)
+	if err != nil {
+		return fail(err)
+	}
+	heard.Store(kept)
 	made := &sessions{Router: kept}
 	made.inner, _ = inner.(watchMembers)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -45,6 +69,9 @@ func (r *Routing) startSessions(set RouterSet, inner router.Router, endInner fun
 	return made, func() {
 		cancel()
 		wait.Wait()
+		if link != nil {
+			link.Close()
+		}
 		if endInner != nil {
 			endInner()
 		}

@@ -12,7 +12,6 @@ import "fmt"
 var Unavailable = map[string]string{
 	"serve_indexer":                        "an index for other routers",
 	"use_remote_indexer":                   "an index for other routers",
-	"router_replica_sync":                  "load shared between routers",
 	"enable_session_prefix_index":          "an index of sessions",
 	"conditional_disagg_enabled":           "conditional disaggregation",
 	"shared_cache_type=hicache":            "the shared cache",

@@ -19,6 +19,7 @@ import (
 	"signalbox/discovery"
 	"signalbox/frontend"
 	"signalbox/model/card"
+	"signalbox/peers"
 	"signalbox/settings"
 	"signalbox/transport/tcp"
 )
@@ -59,6 +60,13 @@ func runFrontend(args []string) error {
 	if err != nil {
 		return err
 	}
+	host := tcp.MachineAddress()
+	if s.Planes.ResponseHost != "" {
+		if host, err = tcp.InterfaceAddress(s.Planes.ResponseHost); err != nil {
+			return fmt.Errorf("DYN_TCP_RESPONSE_STREAM_HOST: %w", err)
+		}
+	}
+	route.Peers = &peers.Plane{Backend: backend, Host: host, Logger: logger}
 	route.Events = frontend.WorkerEvents{Backend: backend, Queries: transport}
 	options := frontendOptions(s, logger)
 	options.Backend, options.Transport, options.Routers = backend, frontend.TCP{Client: transport}, route.Routers()
