@@ -51,6 +51,12 @@ func (s EventScope) SubjectPrefix() string {
 	return prefix
 }
 
+// Subject returns the NATS subject of a topic in the scope: prefix and topic, each segment percent-encoded.
+func (s EventScope) Subject(topic string) string {
+	scope := EventScope{Namespace: escapeSegment(s.Namespace), Component: escapeSegment(s.Component), Endpoint: escapeSegment(s.Endpoint)}
+	return scope.SubjectPrefix() + "." + escapeSegment(topic)
+}
+
 func (s EventScope) check() error {
 	if s.Namespace == "" {
 		return errors.New("scope has no namespace")

@@ -14,12 +14,14 @@ import (
 type WorkerEvents struct {
 	Backend discovery.Backend
 	Queries kvevents.Queries
+	// Plane carries the events; nil means ZeroMQ.
+	Plane kvevents.Plane
 }
 
 // Feed implements EventPlane.
 func (e WorkerEvents) Feed(target FeedTarget) (EventFeed, error) {
 	subscriber, err := kvevents.Start(context.Background(), kvevents.Options{
-		Backend: e.Backend, Endpoint: target.Endpoint, Queries: e.Queries, Sink: target.Index, Threads: target.Threads, Logger: target.Logger,
+		Backend: e.Backend, Endpoint: target.Endpoint, Plane: e.Plane, Queries: e.Queries, Sink: target.Index, Threads: target.Threads, Logger: target.Logger,
 	})
 	if err != nil {
 		return nil, err

@@ -8,7 +8,7 @@ import (
 	"signalbox/transport/tcp"
 )
 
-// TCP reaches workers over the TCP request plane.
+// TCP reaches workers over the TCP request plane, and by the client's courier those that are named by a subject.
 type TCP struct{ *tcp.Client }
 
 // Forward implements Transport.
@@ -16,11 +16,15 @@ func (t TCP) Forward(target inference.Target) Forwarder { return tcpForwarder{t.
 
 // Target implements Transport.
 func (t TCP) Target(instance *discovery.Instance) (inference.Target, bool) {
-	if instance.Transport.TCP == "" {
+	address := instance.Transport.TCP
+	if address == "" && t.Client.Carries() {
+		address = instance.Transport.NATS
+	}
+	if address == "" {
 		return inference.Target{}, false
 	}
 	t.Client.Back(instance.InstanceID)
-	target := inference.Target{WorkerID: instance.InstanceID, Address: instance.Transport.TCP}
+	target := inference.Target{WorkerID: instance.InstanceID, Address: address}
 	if instance.Codec == inference.MessagePack.String() {
 		target.Codec = inference.MessagePack
 	}

@@ -300,24 +300,28 @@ func follow(t *testing.T, other *frontend, name string, startKV func() *frontend
 
 func TestTheirRouterFollowsOurEvents(t *testing.T) {
 	for _, r := range releases(t) {
-		t.Run(r.name, func(t *testing.T) {
-			s := fileStore(t)
-			args := append([]string{"worker", "--model-name", "interop", "--model-path", modelDirectory(t), "--speedup-ratio", "100", "--num-workers", "4",
-				"--block-size", strconv.Itoa(eventBlockSize)}, s.flags()...)
-			start(t, s.environment(), program, args...)
-			ours := startOurs(t, s, "--router-mode", "round-robin")
-			follow(t, ours, ours.serve(t), func() *frontend { return startTheirs(t, r, s, "--router-mode", "kv") })
-		})
+		for _, plane := range []string{"zmq", "nats"} {
+			t.Run(r.name+"/"+plane, func(t *testing.T) {
+				s := fileStore(t).over(t, map[string]string{"zmq": "tcp", "nats": "nats"}[plane], plane)
+				args := append([]string{"worker", "--model-name", "interop", "--model-path", modelDirectory(t), "--speedup-ratio", "100", "--num-workers", "4",
+					"--block-size", strconv.Itoa(eventBlockSize)}, s.flags()...)
+				start(t, s.environment(), program, args...)
+				ours := startOurs(t, s, "--router-mode", "round-robin")
+				follow(t, ours, ours.serve(t), func() *frontend { return startTheirs(t, r, s, "--router-mode", "kv") })
+			})
+		}
 	}
 }
 
 func TestOurRouterFollowsTheirEvents(t *testing.T) {
 	for _, r := range releases(t) {
-		t.Run(r.name, func(t *testing.T) {
-			s := fileStore(t)
-			startMocker(t, r, s, modelDirectory(t), "--speedup-ratio", "100", "--num-workers", "4", "--block-size", strconv.Itoa(eventBlockSize))
-			other := startOurs(t, s, "--router-mode", "round-robin")
-			follow(t, other, other.serve(t), func() *frontend { return startOurs(t, s, "--router-mode", "kv") })
-		})
+		for _, plane := range []string{"zmq", "nats"} {
+			t.Run(r.name+"/"+plane, func(t *testing.T) {
+				s := fileStore(t).over(t, map[string]string{"zmq": "tcp", "nats": "nats"}[plane], plane)
+				startMocker(t, r, s, modelDirectory(t), "--speedup-ratio", "100", "--num-workers", "4", "--block-size", strconv.Itoa(eventBlockSize))
+				other := startOurs(t, s, "--router-mode", "round-robin")
+				follow(t, other, other.serve(t), func() *frontend { return startOurs(t, s, "--router-mode", "kv") })
+			})
+		}
 	}
 }

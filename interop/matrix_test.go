@@ -16,7 +16,7 @@ import (
 // each runs the test for every release of the peers on every kind of store.
 func each(t *testing.T, test func(t *testing.T, r release, s store)) {
 	for _, r := range releases(t) {
-		for kind, open := range stores {
+		for kind, open := range stores() {
 			t.Run(r.name+"/"+kind, func(t *testing.T) { test(t, r, open(t)) })
 		}
 	}

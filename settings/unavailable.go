@@ -19,10 +19,7 @@ var Unavailable = map[string]string{
 	"active_prefill_tokens_threshold":      "busy-worker rejection",
 	"active_prefill_tokens_threshold_frac": "busy-worker rejection",
 	"lora_enabled":                         "routing by LoRA adapter",
-	"request_plane=nats":                   "the NATS request plane",
-	"event_plane=nats":                     "the NATS event plane",
 	"response_plane=quic":                  "the QUIC response plane",
-	"kserve_grpc_server":                   "the KServe gRPC service",
 	"interactive":                          "chat in the terminal",
 	"parser_version=2":                     "the second version of the output parsers",
 }

@@ -2,12 +2,9 @@ package worker
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"strconv"
 	"sync"
 	"time"
 
@@ -16,7 +13,6 @@ import (
 	"signalbox/discovery"
 	"signalbox/inference"
 	"signalbox/transport/tcp"
-	"signalbox/transport/zmq"
 	"signalbox/worker/sim"
 )
 
@@ -31,10 +27,13 @@ const (
 type EventOptions struct {
 	Backend  discovery.Backend
 	Endpoint discovery.EndpointID
+	// Server answers recovery queries; Requests is how they come to it, nil for the server's own connections.
 	Server   *tcp.Server
-	// Host is the address that subscribers connect to.
-	Host  string
-	Ranks int
+	Requests RequestPlane
+	// Events carries what is published; nil for ZeroMQ sockets of the publisher's own, at the address Host.
+	Events EventPlane
+	Host   string
+	Ranks  int
 }
 
 // EventPublisher publishes the KV events and the load of one worker on the event plane, and answers recovery queries from what it
@@ -47,11 +46,11 @@ type EventPublisher struct {
 	records []discovery.Record
 }
 
-// channel is one publisher id with its socket.
+// channel is one publisher id with its way out.
 type channel struct {
 	id     uint64
 	topic  string
-	socket *zmq.Publisher
+	outlet EventOutlet
 
 	mu       sync.Mutex
 	sequence uint64 // guarded by mu
@@ -61,7 +60,7 @@ type channel struct {
 type rankPublisher struct {
 	workerID uint64
 	rank     uint32
-	path     string // of the recovery endpoint
+	stop     func() // ends the recovery endpoint; nil when there is none
 
 	mu      sync.Mutex
 	channel *channel
@@ -84,6 +83,12 @@ type heldBlock struct {
 // StartEvents opens the sockets and registers channels, recovery endpoints and sources, in this order, so that whoever sees a source
 // can use all of it.
 func StartEvents(ctx context.Context, options EventOptions) (*EventPublisher, error) {
+	if options.Requests == nil {
+		options.Requests = OnTCP(options.Server)
+	}
+	if options.Events == nil {
+		options.Events = zmqEvents{options.Host}
+	}
 	p := &EventPublisher{options: options, id: options.Backend.InstanceID()}
 	for rank := range options.Ranks {
 		if err := p.openRank(ctx, uint32(rank)); err != nil {
@@ -106,16 +111,14 @@ func (p *EventPublisher) publish(ctx context.Context, record discovery.Record) e
 }
 
 func (p *EventPublisher) openChannel(ctx context.Context, topic string) (*channel, error) {
-	socket, err := zmq.Listen("0.0.0.0:0")
+	scope := discovery.EndpointScope(p.options.Endpoint)
+	outlet, transport, err := p.options.Events.Open(scope, topic)
 	if err != nil {
 		return nil, err
 	}
-	c := &channel{id: rand.Uint64() & publisherIDMask, topic: topic, socket: socket}
-	endpoint := "tcp://" + net.JoinHostPort(p.options.Host, strconv.Itoa(socket.Port()))
-	err = p.publish(ctx, &discovery.EventChannel{Scope: discovery.EndpointScope(p.options.Endpoint), Topic: topic, PublisherID: c.id,
-		Transport: discovery.EventTransport{ZMQ: endpoint}})
-	if err != nil {
-		return nil, errors.Join(err, socket.Close())
+	c := &channel{id: rand.Uint64() & publisherIDMask, topic: topic, outlet: outlet}
+	if err := p.publish(ctx, &discovery.EventChannel{Scope: scope, Topic: topic, PublisherID: c.id, Transport: transport}); err != nil {
+		return nil, errors.Join(err, outlet.Close())
 	}
 	return c, nil
 }
@@ -129,10 +132,13 @@ func (p *EventPublisher) openRank(ctx context.Context, rank uint32) error {
 	p.ranks = append(p.ranks, r)
 	e := p.options.Endpoint
 	recovery := discovery.EndpointID{Namespace: e.Namespace, Component: e.Component, Name: "worker_kv_query_source_" + discovery.FormatID(c.id)}
-	r.path = requestPath(p.id, recovery)
-	p.options.Server.Handle(r.path, r.recover)
+	transport, stop, err := p.options.Requests.Serve(p.id, recovery, r.recover)
+	if err != nil {
+		return err
+	}
+	r.stop = stop
 	query := &discovery.Instance{Namespace: e.Namespace, Component: e.Component, Endpoint: recovery.Name, InstanceID: p.id,
-		Transport: discovery.Transport{TCP: p.options.Server.Address() + "/" + r.path}, DeviceType: "cuda", Codec: inference.MessagePack.String()}
+		Transport: transport, DeviceType: "cuda", Codec: inference.MessagePack.String()}
 	if err := p.publish(ctx, query); err != nil {
 		return err
 	}
@@ -148,13 +154,13 @@ func (p *EventPublisher) Close(ctx context.Context) error {
 		err = errors.Join(err, discovery.Withdraw(ctx, p.options.Backend, p.records[i]))
 	}
 	for _, r := range p.ranks {
-		if r.path != "" {
-			p.options.Server.Handle(r.path, nil)
+		if r.stop != nil {
+			r.stop()
 		}
-		err = errors.Join(err, r.channel.socket.Close())
+		err = errors.Join(err, r.channel.outlet.Close())
 	}
 	if p.metrics != nil {
-		err = errors.Join(err, p.metrics.socket.Close())
+		err = errors.Join(err, p.metrics.outlet.Close())
 	}
 	return err
 }
@@ -163,7 +169,7 @@ func (p *EventPublisher) Close(ctx context.Context) error {
 func (c *channel) send(payload []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	envelope := msgp.AppendMapHeader(make([]byte, 5, len(payload)+128), 5)
+	envelope := msgp.AppendMapHeader(make([]byte, EnvelopeHead, len(payload)+128), 5)
 	envelope = msgp.AppendString(envelope, "publisher_id")
 	envelope = msgp.AppendUint64(envelope, c.id)
 	envelope = msgp.AppendString(envelope, "sequence")
@@ -174,9 +180,7 @@ func (c *channel) send(payload []byte) {
 	envelope = msgp.AppendString(envelope, c.topic)
 	envelope = msgp.AppendString(envelope, "payload")
 	envelope = msgp.AppendBytes(envelope, payload)
-	envelope[0] = 1 // version of the framing
-	binary.BigEndian.PutUint32(envelope[1:], uint32(len(envelope)-5))
-	c.socket.Publish([]byte(c.topic), binary.BigEndian.AppendUint64(nil, c.id), binary.BigEndian.AppendUint64(nil, c.sequence), envelope)
+	c.outlet.Publish(c.id, c.sequence, envelope)
 	c.sequence++
 }
 

@@ -172,7 +172,7 @@ func TestSubscribersKnowWhatTheWorkerHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range s.publisher.ranks { // a socket learns of a subscription a moment after the subscriber has sent it
-		eventually(t, "the socket knows of its subscriber", func() bool { return r.channel.socket.Subscribers() == 1 })
+		eventually(t, "the socket knows of its subscriber", func() bool { return r.channel.outlet.(zmqOutlet).socket.Subscribers() == 1 })
 	}
 	for n := range 3000 {
 		first := uint64(1000 + 10*n)
@@ -208,7 +208,7 @@ func TestLoadIsPublishedWhenItChanges(t *testing.T) {
 	s := newStage(t, 1)
 	loads := make(chan kvevents.Load, 100)
 	s.subscribe(t, &books{ranks: map[kvindex.Rank]holding{}}, func(load kvevents.Load) { loads <- load })
-	eventually(t, "the socket has a subscriber", func() bool { return s.publisher.metrics.socket.Subscribers() == 1 })
+	eventually(t, "the socket has a subscriber", func() bool { return s.publisher.metrics.outlet.(zmqOutlet).socket.Subscribers() == 1 })
 	for _, used := range []int{0, 3, 3, 3, 5} {
 		s.publisher.Load(0, used)
 	}
@@ -223,7 +223,7 @@ func TestLoadIsPublishedWhenItChanges(t *testing.T) {
 // ask sends a recovery query in JSON, as a worker that does not name a codec is asked.
 func (s *stage) ask(t *testing.T, query string) string {
 	t.Helper()
-	stream, err := s.client.SendValue(t.Context(), inference.Target{Address: s.server.Address() + "/" + s.publisher.ranks[0].path}, "q", []byte(query))
+	stream, err := s.client.SendValue(t.Context(), inference.Target{Address: s.publisher.records[1].(*discovery.Instance).Transport.TCP}, "q", []byte(query))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestRecoveryAnswers(t *testing.T) {
 // TestDumpsRebuildWhatIsHeld stores and removes at random, leaves first as engines do, and rebuilds from the dump.
 func TestDumpsRebuildWhatIsHeld(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := &rankPublisher{workerID: 9, held: make(map[uint64]heldBlock), channel: &channel{socket: nil}}
+		r := &rankPublisher{workerID: 9, held: make(map[uint64]heldBlock), channel: &channel{}}
 		held := holding{}
 		steps := rapid.IntRange(1, 3000).Draw(t, "steps")
 		draw := rapid.Uint64Range(0, 40)

@@ -30,7 +30,9 @@ type Options struct {
 	Engine   Engine
 	// Server is the process's request-plane listener. Workers of one process share it, each under paths of its own.
 	Server *tcp.Server
-	Logger *slog.Logger
+	// Requests is how requests come to the server; nil for its own connections.
+	Requests RequestPlane
+	Logger   *slog.Logger
 	// DrainTime bounds how long running requests may go on after the worker has left discovery.
 	DrainTime time.Duration
 }
@@ -38,7 +40,7 @@ type Options struct {
 // Worker is a registered worker. Stop ends it.
 type Worker struct {
 	options  Options
-	path     string
+	stop     func() // ends the taking of requests
 	instance *discovery.Instance
 	model    *discovery.Model
 }
@@ -63,23 +65,30 @@ func Start(ctx context.Context, options Options) (*Worker, error) {
 	if options.Logger == nil {
 		options.Logger = slog.Default()
 	}
+	if options.Requests == nil {
+		options.Requests = OnTCP(options.Server)
+	}
 	id, e := options.Backend.InstanceID(), options.Endpoint
-	w := &Worker{options: options, path: requestPath(id, e)}
+	w := &Worker{options: options}
 	cardJSON, err := options.Card.Marshal()
 	if err != nil {
 		return nil, err
 	}
+	transport, stop, err := options.Requests.Serve(id, e, tcp.Generate(options.Engine.Generate))
+	if err != nil {
+		return nil, err
+	}
+	w.stop = stop
 	w.instance = &discovery.Instance{Namespace: e.Namespace, Component: e.Component, Endpoint: e.Name, InstanceID: id,
-		Transport: discovery.Transport{TCP: options.Server.Address() + "/" + w.path}, DeviceType: "cuda", Codec: inference.MessagePack.String()}
+		Transport: transport, DeviceType: "cuda", Codec: inference.MessagePack.String()}
 	w.model = &discovery.Model{Namespace: e.Namespace, Component: e.Component, Endpoint: e.Name, InstanceID: id, Card: cardJSON}
-	options.Server.Handle(w.path, tcp.Generate(options.Engine.Generate))
 	for _, record := range []discovery.Record{w.instance, w.model} {
 		if err := discovery.Publish(ctx, options.Backend, record); err != nil {
-			options.Server.Handle(w.path, nil)
+			stop()
 			return nil, fmt.Errorf("register %s: %w", record.Key(), err)
 		}
 	}
-	options.Logger.Info("worker is registered", "model", options.Card.DisplayName, "instance", discovery.FormatID(id), "address", w.instance.Transport.TCP)
+	options.Logger.Info("worker is registered", "model", options.Card.DisplayName, "instance", discovery.FormatID(id), "address", transport.TCP+transport.NATS)
 	return w, nil
 }
 
@@ -89,7 +98,7 @@ func (w *Worker) InstanceID() uint64 { return w.instance.InstanceID }
 // Stop takes the worker out of discovery, the card first, and stops taking requests. Those that run are left to the engine.
 func (w *Worker) Stop(ctx context.Context) error {
 	err := errors.Join(discovery.Withdraw(ctx, w.options.Backend, w.model), discovery.Withdraw(ctx, w.options.Backend, w.instance))
-	w.options.Server.Handle(w.path, nil)
+	w.stop()
 	return err
 }
 

@@ -51,7 +51,12 @@ func runFrontend(args []string) error {
 		return err
 	}
 	defer closeBackend(backend, logger)
-	transport, err := openTransport(s)
+	messages, err := openBus(ctx, s.Planes.Request, s.Planes.Event, &s.Planes, logger)
+	if err != nil {
+		return err
+	}
+	defer closeBus(messages, logger)
+	transport, err := openTransport(s, messages)
 	if err != nil {
 		return err
 	}
@@ -67,14 +72,17 @@ func runFrontend(args []string) error {
 		}
 	}
 	route.Peers = &peers.Plane{Backend: backend, Host: host, Logger: logger}
-	route.Events = frontend.WorkerEvents{Backend: backend, Queries: transport}
+	route.Events = frontend.WorkerEvents{Backend: backend, Queries: transport, Plane: receivePlane(messages, s.Planes.Event)}
 	options := frontendOptions(s, logger)
 	options.Backend, options.Transport, options.Routers = backend, frontend.TCP{Client: transport}, route.Routers()
+	if err := addGRPC(&options, s); err != nil {
+		return err
+	}
 	f, err := frontend.Start(context.Background(), options)
 	if err != nil {
 		return err
 	}
-	logger.Info("serving", "address", f.Address(), "router_mode", string(s.Router.Mode), "discovery", s.Discovery.Backend)
+	logger.Info("serving", "address", f.Address(), "grpc", f.CompanionAddress(), "router_mode", string(s.Router.Mode), "discovery", s.Discovery.Backend)
 	if s.Faults.DecodeBlocksThreshold.Set || s.Faults.PrefillTokensThreshold.Set || s.Faults.PrefillTokensFraction.Set {
 		logger.Info("busy-worker rejection is on")
 	} else {
@@ -112,7 +120,7 @@ func raiseFileLimit(target int, logger *slog.Logger) {
 	}
 }
 
-func openTransport(s *settings.Frontend) (*tcp.Client, error) {
+func openTransport(s *settings.Frontend, messages bus) (*tcp.Client, error) {
 	p := &s.Planes
 	options := tcp.Options{Port: p.ResponsePort, PoolSize: p.PoolSize, ConnectTimeout: p.ConnectTimeout, AckTimeout: p.RequestTimeout,
 		IdleTimeout: s.HTTP.StreamTimeout, MaxMessage: p.MaxMessageSize, ConnectLimit: p.ConnectLimit}
@@ -122,6 +130,9 @@ func openTransport(s *settings.Frontend) (*tcp.Client, error) {
 			return nil, fmt.Errorf("DYN_TCP_RESPONSE_STREAM_HOST: %w", err)
 		}
 		options.Host = host
+	}
+	if messages != nil {
+		options.Courier = messages
 	}
 	var err error
 	if options.ServerTLS, err = serverTLS(p.TCPTLSCertPath, p.TCPTLSKeyPath, p.TCPTLSClientCA); err != nil {

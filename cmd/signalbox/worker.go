@@ -55,6 +55,7 @@ type fleet struct {
 	events   []*worker.EventPublisher
 	backends []discovery.Backend
 	servers  []*tcp.Server
+	bus      bus // nil when no plane uses one
 	cleanup  func()
 	logger   *slog.Logger
 }
@@ -65,6 +66,10 @@ func startFleet(ctx context.Context, s *settings.Worker, logger *slog.Logger) (*
 		return nil, err
 	}
 	f := &fleet{cleanup: cleanup, logger: logger}
+	if f.bus, err = openBus(ctx, s.RequestPlane, s.EventPlane, nil, logger); err != nil {
+		f.stop()
+		return nil, err
+	}
 	for range s.Workers {
 		backend, err := openDiscovery(ctx, s.DiscoveryBackend, logger)
 		if err == nil {
@@ -133,10 +138,17 @@ func (f *fleet) add(ctx context.Context, s *settings.Worker, model servedModel, 
 	if err != nil {
 		return err
 	}
+	requests := worker.OnTCP(server)
+	if s.RequestPlane == "nats" {
+		requests = worker.RequestsOn(f.bus, server)
+	}
 	var events sim.Events
-	if s.EventPlane == "zmq" {
-		publisher, err := worker.StartEvents(ctx, worker.EventOptions{Backend: backend, Endpoint: endpoint, Server: server,
-			Host: eventHost(s.Host), Ranks: s.Ranks})
+	if s.EventPlane != "none" {
+		options := worker.EventOptions{Backend: backend, Endpoint: endpoint, Server: server, Requests: requests, Host: eventHost(s.Host), Ranks: s.Ranks}
+		if s.EventPlane == "nats" {
+			options.Events = worker.EventsOn(f.bus)
+		}
+		publisher, err := worker.StartEvents(ctx, options)
 		if err != nil {
 			return err
 		}
@@ -147,7 +159,7 @@ func (f *fleet) add(ctx context.Context, s *settings.Worker, model servedModel, 
 		return err
 	}
 	f.engines = append(f.engines, engine)
-	w, err := worker.Start(ctx, worker.Options{Backend: backend, Endpoint: endpoint, Card: modelCard, Engine: engine, Server: server, Logger: f.logger})
+	w, err := worker.Start(ctx, worker.Options{Backend: backend, Endpoint: endpoint, Card: modelCard, Engine: engine, Server: server, Requests: requests, Logger: f.logger})
 	if err != nil {
 		return err
 	}
@@ -204,7 +216,7 @@ func workerCard(s *settings.Worker, model servedModel) (*card.Card, discovery.En
 	}
 	runtime := card.DefaultRuntimeConfig()
 	blocks, sequences, batched, context := uint64(s.Blocks), uint64(s.MaxSequences), uint64(s.MaxBatchedTokens), uint32(s.ContextLength)
-	publishes := s.EventPlane == "zmq"
+	publishes := s.EventPlane != "none"
 	runtime.TotalBlocks, runtime.MaxSequences, runtime.MaxBatchedTokens, runtime.ContextLength = &blocks, &sequences, &batched, &context
 	runtime.Ranks, runtime.LocalIndexer, runtime.PublishesEvents = uint32(s.Ranks), publishes, &publishes
 	if s.ToolParser != "" {
@@ -248,6 +260,7 @@ func (f *fleet) stop() {
 	for _, b := range f.backends {
 		closeBackend(b, f.logger)
 	}
+	closeBus(f.bus, f.logger)
 	if f.cleanup != nil {
 		f.cleanup()
 	}

@@ -143,14 +143,17 @@ func (c *Client) SendValue(ctx context.Context, target inference.Target, id stri
 }
 
 func (c *Client) send(ctx context.Context, target inference.Target, id string, request *inference.Request, body func([]byte) ([]byte, error), decoder wire.ItemDecoder) (inference.Stream, error) {
-	host, path, ok := strings.Cut(target.Address, "/")
-	if !ok {
+	host, path, direct := strings.Cut(target.Address, "/")
+	if !direct && c.options.Courier == nil {
 		return nil, inference.Errorf(inference.CannotConnect, "worker address %q has no endpoint path", target.Address)
 	}
 	if ctx.Err() != nil {
 		return nil, cancelled(ctx)
 	}
 	s := newStream(c, target, uuid.NewString(), decoder)
+	if !direct {
+		return c.started(ctx, s, c.sendByCourier(ctx, s, target, id, request, body))
+	}
 	p, err := c.register(host, s)
 	if err != nil {
 		return nil, err
@@ -160,10 +163,15 @@ func (c *Client) send(ctx context.Context, target inference.Target, id string, r
 		err = s.dispatch(ctx, p, frame)
 	}
 	c.release(p)
+	return c.started(ctx, s, err)
+}
+
+// started returns the stream of a request that a worker took, or ends it with the failure.
+func (c *Client) started(ctx context.Context, s *stream, err error) (inference.Stream, error) {
 	if err != nil {
 		_ = s.Close() // the worker may have called home meanwhile
 		failure := wire.AsError(err)
-		failure.WorkerID = target.WorkerID
+		failure.WorkerID = s.workerID
 		return nil, failure
 	}
 	s.watch(ctx)
@@ -174,11 +182,8 @@ func (c *Client) send(ctx context.Context, target inference.Target, id string, r
 func (c *Client) register(host string, s *stream) (*pool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
-		return nil, closedError()
-	}
-	if since, ok := c.gone[s.workerID]; ok && time.Since(since) < tombstone {
-		return nil, &inference.Error{Kind: inference.Disconnected, Message: "the worker has just gone from discovery", WorkerID: s.workerID}
+	if err := c.expect(s); err != nil {
+		return nil, err
 	}
 	p := c.pools[host]
 	if p == nil {
@@ -186,9 +191,20 @@ func (c *Client) register(host string, s *stream) (*pool, error) {
 		c.pools[host] = p
 	}
 	p.senders++
+	return p, nil
+}
+
+// expect takes the stream into the books. The caller holds mu.
+func (c *Client) expect(s *stream) error {
+	if c.closed {
+		return closedError()
+	}
+	if since, ok := c.gone[s.workerID]; ok && time.Since(since) < tombstone {
+		return &inference.Error{Kind: inference.Disconnected, Message: "the worker has just gone from discovery", WorkerID: s.workerID}
+	}
 	c.pending[s.subject] = s
 	c.running[s] = struct{}{}
-	return p, nil
+	return nil
 }
 
 // release ends the hold on the pool that register took.
@@ -218,12 +234,32 @@ func (c *Client) forget(s *stream) {
 
 // frame writes the whole request frame into one buffer.
 func (c *Client) frame(path, id, subject string, codec inference.Codec, request *inference.Request, body func([]byte) ([]byte, error)) ([]byte, error) {
-	headers := map[string]string{"request-id": id, "x-endpoint-path": path, "x-frontend-send-ts-ns": timestamp()}
+	headers := requestHeaders(id, request)
+	headers["x-endpoint-path"] = path
+	payload, err := c.message(id, subject, codec, request, body)
+	if err != nil {
+		return nil, err
+	}
+	frame, err := wire.AppendRequestFrame(make([]byte, 0, len(payload)+512), wire.RequestFrame{Path: path, Headers: wire.AppendHeaders(nil, headers), Payload: payload}, c.options.MaxMessage)
+	if err != nil {
+		return nil, &inference.Error{Kind: inference.InvalidArgument, Message: err.Error(), Public: err.Error()}
+	}
+	return frame, nil
+}
+
+// requestHeaders are what travels beside a request, for the worker's logs and traces.
+func requestHeaders(id string, request *inference.Request) map[string]string {
+	headers := map[string]string{"request-id": id, "x-frontend-send-ts-ns": timestamp()}
 	for name, value := range map[string]string{"traceparent": request.TraceParent, "tracestate": request.TraceState, "x-request-id": request.ClientRequestID} {
 		if value != "" {
 			headers[name] = value
 		}
 	}
+	return headers
+}
+
+// message writes the two-part message: control and body.
+func (c *Client) message(id, subject string, codec inference.Codec, request *inference.Request, body func([]byte) ([]byte, error)) ([]byte, error) {
 	control := wire.AppendControl(nil, &wire.Control{ID: id, Codec: codec, Metadata: request.Metadata,
 		CallHome: wire.CallHome{Address: c.address, Subject: subject, Context: id, StreamType: wire.ResponseStream}})
 	if len(control) > wire.MaxControl {
@@ -239,11 +275,7 @@ func (c *Client) frame(path, id, subject string, codec inference.Codec, request 
 		return nil, &inference.Error{Kind: inference.InvalidArgument, Message: "encode the request", Cause: err}
 	}
 	wire.AppendPrefix(payload[:0], len(control), len(payload)-start)
-	frame, err := wire.AppendRequestFrame(make([]byte, 0, len(payload)+512), wire.RequestFrame{Path: path, Headers: wire.AppendHeaders(nil, headers), Payload: payload}, c.options.MaxMessage)
-	if err != nil {
-		return nil, &inference.Error{Kind: inference.InvalidArgument, Message: err.Error(), Public: err.Error()}
-	}
-	return frame, nil
+	return payload, nil
 }
 
 // accept takes the connections of workers until the listener closes.

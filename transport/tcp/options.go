@@ -31,6 +31,8 @@ type Options struct {
 	MaxMessage int
 	// ConnectLimit bounds the dials under way at one time (64).
 	ConnectLimit int
+	// Courier carries the requests whose address is a subject; nil: there are none.
+	Courier Courier
 	// MaxRunning bounds the requests that a Server runs at one time (10000); more are refused as overloaded.
 	MaxRunning int
 	// ServerTLS and ClientTLS switch TLS on for accepted and for dialled connections.

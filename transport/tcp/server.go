@@ -98,6 +98,7 @@ type Server struct {
 	listener net.Listener
 	logger   *slog.Logger
 	running  chan struct{}
+	refusing chan struct{}
 
 	mu       sync.Mutex
 	handlers map[string]Handler
@@ -119,7 +120,7 @@ func NewServer(options Options, logger *slog.Logger) (*Server, error) {
 		logger = slog.Default()
 	}
 	base, cancel := context.WithCancel(context.Background())
-	s := &Server{options: options, listener: listener, logger: logger, running: make(chan struct{}, options.MaxRunning),
+	s := &Server{options: options, listener: listener, logger: logger, running: make(chan struct{}, options.MaxRunning), refusing: make(chan struct{}, maxRefusing),
 		handlers: make(map[string]Handler), conns: make(map[net.Conn]struct{}), base: base, cancel: cancel}
 	s.wait.Go(s.accept)
 	return s, nil
@@ -229,21 +230,80 @@ func (s *Server) take(frame wire.RequestFrame) string {
 	return ""
 }
 
-// answer calls the frontend back and runs the handler.
-func (s *Server) answer(handler Handler, frame wire.RequestFrame) error {
-	message, err := wire.ParseMessage(frame.Payload, s.options.MaxMessage)
+// maxRefusing bounds the refused requests that are told so at one time; more are dropped, and the frontend's own patience ends them.
+const maxRefusing = 256
+
+// Take takes a request that came by another way than a connection: a two-part message for the endpoint path. It must not be
+// changed afterwards. Such a way carries no refusal, so that the refused are called home and told.
+func (s *Server) Take(path string, message []byte) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	s.wait.Add(1) // before Close can wait
+	s.mu.Unlock()
+	defer s.wait.Done()
+	frame := wire.RequestFrame{Path: path, Payload: message}
+	refusal := s.take(frame)
+	if refusal == "" {
+		return
+	}
+	select {
+	case s.refusing <- struct{}{}:
+	default:
+		return
+	}
+	s.wait.Go(func() {
+		defer func() { <-s.refusing }()
+		if err := s.refuse(frame, refusal); err != nil {
+			s.logger.Debug("a request was refused and could not be told", "path", path, "refusal", refusal, "error", err)
+		}
+	})
+}
+
+// refuse calls the frontend back and tells that the work has not begun.
+func (s *Server) refuse(frame wire.RequestFrame, refusal string) error {
+	control, _, conn, err := s.callHome(frame)
 	if err != nil {
 		return err
 	}
+	defer conn.Close()
+	defer context.AfterFunc(s.base, func() { _ = conn.Close() })()
+	_ = conn.SetDeadline(deadline(ackTimeout))
+	text := wire.AppendHandshake(nil, control.CallHome.Subject, wire.ResponseStream)
+	text = wire.AppendPrologue(text, inference.Errorf(wire.KindOfAck(refusal), "%s", refusal))
+	if _, err := conn.Write(text); err != nil {
+		return err
+	}
+	_, _ = wire.NewMessageReader(conn, wire.MaxControl).Next() // until the frontend closes
+	return nil
+}
+
+// callHome reads the request's control message and connects to the frontend.
+func (s *Server) callHome(frame wire.RequestFrame) (*wire.Control, wire.Message, net.Conn, error) {
+	message, err := wire.ParseMessage(frame.Payload, s.options.MaxMessage)
+	if err != nil {
+		return nil, message, nil, err
+	}
 	control, err := wire.ParseControl(message.Header)
 	if err != nil {
-		return err
+		return nil, message, nil, err
 	}
 	dialContext, cancelDial := context.WithTimeout(s.base, s.options.ConnectTimeout)
 	conn, err := dial(dialContext, control.CallHome.Address, s.options.ClientTLS)
 	cancelDial()
 	if err != nil {
-		return fmt.Errorf("call home to %s: %w", control.CallHome.Address, err)
+		return nil, message, nil, fmt.Errorf("call home to %s: %w", control.CallHome.Address, err)
+	}
+	return control, message, conn, nil
+}
+
+// answer calls the frontend back and runs the handler.
+func (s *Server) answer(handler Handler, frame wire.RequestFrame) error {
+	control, message, conn, err := s.callHome(frame)
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancel(s.base)
 	// A write to a frontend that does not read ends with the request.
