@@ -40,6 +40,23 @@ func (c catalog) Find(name string) openai.Model {
 	return nil
 }
 
+// Card implements CompanionModels: the card of the newest set that clients reach under the name.
+func (c catalog) Card(name string) *card.Card {
+	for _, entry := range c.frontend.manager.Find(name) {
+		if entry.Server.frontable() {
+			return entry.Set.Card
+		}
+	}
+	return nil
+}
+
+// AnyReady implements CompanionModels.
+func (c catalog) AnyReady() bool {
+	return slices.ContainsFunc(c.frontend.manager.Served(), func(entry model.Entry[*server]) bool {
+		return entry.Server.frontable() && entry.Server.ready()
+	})
+}
+
 // Any implements openai.Models.
 func (c catalog) Any(kind openai.Kind) bool {
 	return slices.ContainsFunc(c.frontend.manager.Served(), func(entry model.Entry[*server]) bool {

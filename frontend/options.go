@@ -64,6 +64,10 @@ type Options struct {
 	// Explain records every placement: the newest can be asked for over HTTP, all are in the log at debug level.
 	Explain bool
 
+	// Companion, when set, starts a further service over the same models once the HTTP listener is up. HTTP then only has the routes
+	// for operators.
+	Companion func(CompanionHost) (Companion, error)
+
 	HTTP     HTTPOptions
 	API      openai.Options
 	Metrics  *prometheus.Registry
@@ -71,6 +75,33 @@ type Options struct {
 	Logger   *slog.Logger
 	Version  string
 	Endpoint Endpoints
+}
+
+// Companion is a service that runs beside the HTTP listener, as the KServe gRPC service does.
+type Companion interface {
+	// Address returns where it listens.
+	Address() string
+	// Shutdown ends what still runs; requests that Track counts had the drain time before.
+	Shutdown() error
+}
+
+// CompanionModels finds the served models.
+type CompanionModels interface {
+	openai.Models
+	// Card returns the card of the model with the name or alias; nil when there is none.
+	Card(name string) *card.Card
+	// AnyReady tells whether some model can be served now.
+	AnyReady() bool
+}
+
+// CompanionHost is what a companion works with.
+type CompanionHost struct {
+	Models   CompanionModels
+	API      *openai.API
+	Observer openai.Observer
+	// Draining tells that the program is ending; Track counts a request until its result is called.
+	Draining func() bool
+	Track    func() (done func())
 }
 
 // HTTPOptions say where and how to listen.

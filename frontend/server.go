@@ -226,16 +226,14 @@ func (s *server) ready() bool {
 	return true
 }
 
+// kinds says what a card's model type lets clients ask for.
+var kinds = map[openai.Kind]card.ModelType{openai.Chat: card.Chat, openai.Completions: card.Completions, openai.Embeddings: card.Embedding,
+	openai.Images: card.Images, openai.Videos: card.Videos, openai.Audios: card.Audios, openai.Classify: card.Classify, openai.Pooling: card.Pooling,
+	openai.Realtime: card.Realtime, openai.Tensor: card.TensorBased}
+
 func (s *server) serves(kind openai.Kind) bool {
-	switch kind {
-	case openai.Chat:
-		return s.card.ModelType.Has(card.Chat)
-	case openai.Completions:
-		return s.card.ModelType.Has(card.Completions)
-	case openai.Embeddings:
-		return s.card.ModelType.Has(card.Embedding)
-	}
-	return false
+	flag, known := kinds[kind]
+	return known && s.card.ModelType.Has(flag)
 }
 
 // frontable tells whether clients reach the set by its name: prefill and encode pools only serve others.

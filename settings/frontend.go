@@ -176,6 +176,8 @@ type Planes struct {
 type KServe struct {
 	Enabled     bool
 	MetricsPort int
+	// ConnectionWindow and StreamWindow are HTTP/2 windows in bytes; 0 lets them grow by themselves.
+	ConnectionWindow, StreamWindow int
 }
 
 // Monitoring says what is told about the service.

@@ -57,6 +57,8 @@ func (f *Frontend) declareRest() {
 	t.in("KServe gRPC")
 	t.add(toggle(&f.KServe.Enabled, false), spec{name: "kserve_grpc_server", flag: "kserve-grpc-server", env: names("DYN_KSERVE_GRPC_SERVER"), help: "Serve KServe gRPC v2 instead of the HTTP inference API."})
 	t.add(required(&f.KServe.MetricsPort, 8788, whole(0, 65535)), spec{name: "grpc_metrics_port", flag: "grpc-metrics-port", env: names("DYN_GRPC_METRICS_PORT"), help: "HTTP port of health and metrics beside the gRPC service."})
+	t.add(required(&f.KServe.ConnectionWindow, 0, whole(0, 1<<31-1)), spec{name: "grpc_initial_connection_window_size", env: names("DYN_GRPC_INITIAL_CONNECTION_WINDOW_SIZE"), help: "HTTP/2 window of a gRPC connection, in bytes; 0 lets it grow by itself."})
+	t.add(required(&f.KServe.StreamWindow, 0, whole(0, 1<<31-1)), spec{name: "grpc_initial_stream_window_size", env: names("DYN_GRPC_INITIAL_STREAM_WINDOW_SIZE"), help: "HTTP/2 window of a gRPC stream, in bytes; 0 lets it grow by itself."})
 	t.in("Monitoring")
 	m := &f.Monitoring
 	t.add(required(&m.MetricsPrefix, "", text()), spec{name: "metrics_prefix", flag: "metrics-prefix", env: names("DYN_METRICS_PREFIX"), help: "Prefix of the frontend's metrics; dynamo_frontend without it."})

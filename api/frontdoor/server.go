@@ -79,12 +79,10 @@ func (s *Server) Start(handler http.Handler) error {
 		ErrorLog:          slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelDebug),
 	}
 	if s.config.CertPath != "" {
-		certificates, err := newCertificates(s.config)
-		if err != nil {
+		if s.server.TLSConfig, err = TLSConfig(s.config); err != nil {
 			cancel()
 			return errors.Join(err, listener.Close())
 		}
-		s.server.TLSConfig = certificates.config()
 	}
 	s.listener = listener
 	go func() { // ends when Shutdown closes the listener
@@ -146,15 +144,32 @@ func (s *Server) waitIdle(ctx context.Context) {
 // Track counts an inference request while it runs, so that draining can wait for it.
 func (s *Server) Track(handler http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.running.Add(1)
-		defer s.running.Add(-1)
+		defer s.Begin()()
 		handler(w, r)
 	})
+}
+
+// Begin counts a request that came another way until done is called.
+func (s *Server) Begin() (done func()) {
+	s.running.Add(1)
+	return func() { s.running.Add(-1) }
 }
 
 func anthropicNotFound(message string) []byte {
 	text, _ := json.Marshal(message)
 	return fmt.Appendf(nil, `{"type":"error","error":{"type":"not_found_error","message":%s}}`, text)
+}
+
+// TLSConfig returns the encryption that the configuration's files describe. The files are read again when they change.
+func TLSConfig(config Config) (*tls.Config, error) {
+	if config.Logger == nil {
+		config.Logger = slog.Default()
+	}
+	c, err := newCertificates(config)
+	if err != nil {
+		return nil, err
+	}
+	return c.config(), nil
 }
 
 // certificates serves the key pair and reads it again when a file changes.

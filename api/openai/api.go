@@ -24,6 +24,17 @@ const (
 	Completions
 	// Embeddings serves embeddings.
 	Embeddings
+	// Images, Videos and Audios serve media that the worker makes.
+	Images
+	Videos
+	Audios
+	// Classify and Pooling serve scores and vectors of texts; reranking is one of the scores.
+	Classify
+	Pooling
+	// Realtime serves conversations over a WebSocket.
+	Realtime
+	// Tensor serves tensors, over KServe alone.
+	Tensor
 )
 
 // Model is one served model.

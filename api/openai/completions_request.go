@@ -117,6 +117,20 @@ func (a *API) readCompletion(document *jsontape.Document, template *inference.Re
 	return c, nil
 }
 
+// CompletionJob judges a completions body of one prompt for a protocol that has its own way in and out. request is what is known of
+// it already.
+func (a *API) CompletionJob(text []byte, request *inference.Request) (*pipeline.Job, *problem.Problem) {
+	document, err := jsontape.Parse(text)
+	if err != nil {
+		return nil, problem.Invalid("", body.DeserializePrefix+"%v", err)
+	}
+	c, p := a.readCompletion(document, request)
+	if p != nil {
+		return nil, p
+	}
+	return c.jobs[0], nil
+}
+
 func (c *completionRequest) makeJobs(r *inference.Request, prompts []completionPrompt) {
 	now := time.Now()
 	for i := range prompts {

@@ -1,0 +1,102 @@
+package frontend
+
+import (
+	"net/http"
+	"strings"
+
+	"signalbox/api/admin"
+	"signalbox/api/anthropic"
+	"signalbox/api/body"
+	"signalbox/api/frontdoor"
+	"signalbox/api/openai"
+	"signalbox/observe"
+)
+
+// handler mounts every route.
+func (f *Frontend) handler() http.Handler {
+	o := f.options
+	apiOptions := o.API
+	apiOptions.Draining = f.door.Draining
+	apiOptions.AnthropicListing = o.HTTP.EnableAnthropic
+	models := catalog{f}
+	api := openai.New(models, f.requests, apiOptions)
+	health := &admin.Health{Fleet: models, Draining: f.door.Draining, Stopping: f.door.Stopping}
+	post, get := []string{http.MethodPost}, []string{http.MethodGet}
+	on := func(kind openai.Kind) func() bool { return func() bool { return models.Any(kind) } }
+	// Beside a companion the HTTP listener only has the routes for operators: those of inference exist and are off.
+	inference := func() bool { return o.Companion == nil }
+	e := o.Endpoint
+	routes := []frontdoor.Route{
+		{Path: e.Chat, Methods: post, Handler: f.door.Track(api.Chat), On: both(inference, on(openai.Chat)), Summary: "Chat completions, whole or streamed"},
+		{Path: e.Completions, Methods: post, Handler: f.door.Track(api.Completions), On: both(inference, on(openai.Completions)), Summary: "Text completions, whole or streamed"},
+		{Path: e.Embeddings, Methods: post, Handler: f.door.Track(api.Embed), On: inference, Summary: "Text embeddings"},
+		{Path: e.Responses, Methods: post, Handler: f.door.Track(api.Responses), On: inference, Summary: "Responses API, whole or streamed"},
+		{Path: e.Responses + "/input_tokens", Methods: post, Handler: http.HandlerFunc(api.InputTokens), On: inference, Summary: "Estimates the input tokens of a response"},
+		{Path: e.Models, Methods: get, Handler: http.HandlerFunc(api.ListModels), Summary: "Models that can serve now"},
+		{Path: e.Models + "/", Prefix: true, Methods: get, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			id := strings.TrimPrefix(r.URL.Path, e.Models+"/")
+			api.RetrieveModel(w, r, id)
+		}), Summary: "One model"},
+		{Path: e.Health, Methods: get, Handler: http.HandlerFunc(health.ServeHealth), Summary: "Health and the discovered instances"},
+		{Path: e.Live, Methods: get, Handler: http.HandlerFunc(health.ServeLive), Summary: "Liveness"},
+		{Path: e.Metrics, Methods: get, Handler: observe.Handler(o.Metrics), Summary: "Prometheus metrics"},
+	}
+	// Routes of kinds that no model here can have: they exist and are off, which is how clients learn that.
+	never := func() bool { return false }
+	for _, path := range []string{"/v1/images/generations", "/v1/images/edits", "/v1/videos", "/v1/videos/stream", "/v1/videos/generations",
+		"/v1/videos/generations/stream", "/v1/audio/speech", "/v1/classify", "/v1/pooling", "/v1/rerank"} {
+		routes = append(routes, frontdoor.Route{Path: path, Methods: post, Handler: http.NotFoundHandler(), On: never})
+	}
+	routes = append(routes, frontdoor.Route{Path: "/v1/realtime", Methods: get, Handler: http.NotFoundHandler(), On: never})
+	if o.HTTP.EnableAnthropic && o.Companion == nil {
+		messages := anthropic.New(models, f.requests, anthropic.Options{BodyLimitMB: o.API.BodyLimitMB, DisableExtensions: o.API.DisableExtensions,
+			MetadataPrefix: o.API.MetadataPrefix, WriteTimeout: o.API.WriteTimeout, OverloadStatus: o.API.OverloadStatus,
+			StripPreamble: o.HTTP.StripAnthropicPreamble, Draining: f.door.Draining})
+		routes = append(routes,
+			frontdoor.Route{Path: e.Anthropic, Methods: post, Handler: f.door.Track(messages.Messages), Summary: "Anthropic Messages API, whole or streamed"},
+			frontdoor.Route{Path: e.Anthropic + "/count_tokens", Methods: post, Handler: http.HandlerFunc(messages.CountTokens), Summary: "Estimates the input tokens of a message"})
+	}
+	if !o.HTTP.DisableAdmin {
+		busy := &admin.BusyThresholds{Store: f.thresholds, Reader: body.NewReader(o.API.BodyLimitMB)}
+		routes = append(routes, frontdoor.Route{Path: "/busy_threshold", Methods: []string{http.MethodPost, http.MethodGet}, Handler: busy, Summary: "Read or set the thresholds beyond which workers count as busy"})
+	}
+	if f.explainer != nil && !o.HTTP.DisableAdmin {
+		routes = append(routes, f.explainer.routes()...)
+	}
+	routes = append(routes, f.describe(routes)...)
+	mux := frontdoor.NewRouter(routes)
+	if o.HTTP.EnableAnthropic {
+		mux.AnthropicPath = e.Anthropic
+	}
+	return mux
+}
+
+// both tells whether a route is on by two conditions.
+func both(x, y func() bool) func() bool { return func() bool { return x() && y() } }
+
+// describe returns the routes that describe the others.
+func (f *Frontend) describe(routes []frontdoor.Route) []frontdoor.Route {
+	description := &admin.Description{Title: "signalbox", Version: f.options.Version}
+	add := func(route frontdoor.Route) {
+		if route.Summary == "" {
+			return // off: nothing to describe
+		}
+		path := route.Path
+		if route.Prefix {
+			path += "{id}"
+		}
+		for _, method := range route.Methods {
+			description.Operations = append(description.Operations, admin.Operation{Method: method, Path: path, Summary: route.Summary})
+		}
+	}
+	get := []string{http.MethodGet}
+	extra := []frontdoor.Route{
+		{Path: "/openapi.json", Methods: get, Handler: http.HandlerFunc(description.ServeJSON), Summary: "This API's description"},
+		{Path: "/docs", Methods: get, Handler: http.HandlerFunc(admin.RedirectToPage), Summary: "Redirects to the description page"},
+		{Path: "/docs/", Methods: get, Handler: http.HandlerFunc(description.ServePage), Summary: "The description as a page"},
+	}
+	for _, route := range append(append([]frontdoor.Route(nil), routes...), extra...) {
+		add(route)
+	}
+	return extra
+}
