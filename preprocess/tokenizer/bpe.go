@@ -24,7 +24,8 @@ type bpe struct {
 	prefix       string // of all characters of a piece but the first
 	suffix       string // of the last one
 	origins      *origins
-	greedy       *greedy // nil where only merging is possible
+	greedy       *greedy        // nil where only merging is possible
+	making       sync.WaitGroup // of greedy
 
 	scratch sync.Pool // *bpeScratch
 }
@@ -74,10 +75,11 @@ func (b *bpe) finish() {
 	b.prepareGreedy()
 }
 
-// prepareGreedy finds out what encoding without merging needs.
+// prepareGreedy finds out what encoding without merging needs. Part of it goes on beside the caller; nothing may be encoded until
+// making has ended.
 func (b *bpe) prepareGreedy() {
 	b.origins = newOrigins(b.merges, b.merges.pairs, len(b.vocab.spans), b.isSymbol)
-	b.greedy = newGreedy(b)
+	b.making.Go(func() { b.greedy = newGreedy(b) })
 }
 
 // isSymbol tells whether merging may begin with the token.

@@ -180,6 +180,10 @@ func (f *file) build(more []AddedToken) (*Tokenizer, error) {
 	if t.model, err = f.model.build(); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
+	b, isBPE := t.model.(*bpe)
+	if isBPE {
+		defer b.making.Wait()
+	}
 	if t.normalize, err = f.normalizer.normalizer(); err != nil {
 		return nil, fmt.Errorf("normalizer: %w", err)
 	}
@@ -195,7 +199,7 @@ func (f *file) build(more []AddedToken) (*Tokenizer, error) {
 	if t.prefix, t.suffix, err = t.template(f.postProcessor); err != nil {
 		return nil, fmt.Errorf("post_processor: %w", err)
 	}
-	if b, ok := t.model.(*bpe); ok {
+	if isBPE {
 		t.words = f.words(b)
 		b.merges.pairs = nil
 	}

@@ -17,7 +17,7 @@ func newGreedy(b *bpe) *greedy {
 		if !known || len(v.token(uint32(id))) == 0 {
 			continue
 		}
-		if first, ok := v.idOf(v.token(uint32(id))); ok && first == uint32(id) {
+		if v.owns(uint32(id)) {
 			ids = append(ids, uint32(id))
 		}
 	}

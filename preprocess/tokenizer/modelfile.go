@@ -194,6 +194,7 @@ func (m *modelFile) readMerges(r *reader) error {
 	m.merges = newMerges(n)
 	var left, right, both []byte
 	rank := 0
+	next := uint32(0) // merged tokens mostly have ids in the order of their merges
 	err := r.array(func() error {
 		if rank >= maxMerges {
 			return fmt.Errorf("more than %d", maxMerges)
@@ -207,7 +208,11 @@ func (m *modelFile) readMerges(r *reader) error {
 		both = append(append(both[:0], left...), right[m.prefixLength:]...)
 		l, okLeft := m.vocab.idOf(left)
 		rr, okRight := m.vocab.idOf(right)
-		into, okBoth := m.vocab.idOf(both)
+		into, okBoth := next, m.vocab.owns(next) && bytes.Equal(m.vocab.token(next), both)
+		if !okBoth {
+			into, okBoth = m.vocab.idOf(both)
+		}
+		next = into + 1
 		if !okLeft || !okRight || !okBoth {
 			return fmt.Errorf("merge %d of %q and %q: one of these or both together are not in the vocabulary", rank, left, right)
 		}

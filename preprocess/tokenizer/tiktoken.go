@@ -72,6 +72,7 @@ func ParseTiktoken(text []byte, with Tiktoken) (*Tokenizer, error) {
 	}
 	b := &bpe{vocab: vocab, raw: true, ignoreMerges: true, merges: tokenPairs(vocab)}
 	b.finish()
+	defer b.making.Wait()
 	split := &node{Type: "Sequence", Pretokenizers: []node{{Type: "Split", Behavior: string(isolated)},
 		{Type: "ByteLevel", AddPrefixSpace: new(bool), UseRegex: new(bool)}}}
 	split.Pretokenizers[0].Pattern.Regex = &with.Pattern

@@ -21,6 +21,8 @@ type vocabulary struct {
 	slots []uint64 // hash<<32 | id+1, open addressing
 	count int
 	seed  maphash.Seed
+	// shadowed are the ids whose text has been given to another id since. There are hardly any.
+	shadowed map[uint32]struct{}
 }
 
 type span struct{ start, end uint32 }
@@ -53,11 +55,31 @@ func (v *vocabulary) add(token []byte, id uint32) error {
 	v.spans[id] = span{start, uint32(len(v.text))}
 	h := maphash.Bytes(v.seed, token)
 	slot, found := v.find(h, string(token))
-	if !found {
+	if found {
+		v.shadow(uint32(v.slots[slot])-1, id)
+	} else {
 		v.count++
 	}
 	v.slots[slot] = h&^0xFFFFFFFF | uint64(id+1)
 	return nil
+}
+
+// shadow notes that the text of one id is another one's from now on.
+func (v *vocabulary) shadow(before, now uint32) {
+	delete(v.shadowed, now)
+	if before == now {
+		return
+	}
+	if v.shadowed == nil {
+		v.shadowed = make(map[uint32]struct{})
+	}
+	v.shadowed[before] = struct{}{}
+}
+
+// owns tells whether the id's text leads back to it: whether no other id has the same text and counts.
+func (v *vocabulary) owns(id uint32) bool {
+	_, shadowed := v.shadowed[id]
+	return !shadowed && v.has(id)
 }
 
 func (v *vocabulary) grow() {

@@ -271,7 +271,7 @@ func newWholeWords(b *bpe, mark string) *wholeWords {
 	each := func(do func(id uint32, token []byte)) {
 		for id := range uint32(len(b.vocab.spans)) {
 			token := b.vocab.token(id)
-			if known, ok := b.vocab.idOf(token); !ok || known != id || !b.isWhole(id) {
+			if !b.vocab.owns(id) || !b.isWhole(id) {
 				continue // another id has the text, or it is encoded to others
 			}
 			if mark != "" {
