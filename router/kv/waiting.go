@@ -2,6 +2,7 @@ package kv
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"signalbox/inference"
@@ -32,6 +33,11 @@ type line struct {
 	plainVersion uint64
 	special      []router.RankRef
 	active       []uint64 // by rank ordinal
+	// least is the smallest of those that plain requests may go to. Where all these compute as much per step, it alone tells whether
+	// all are busy.
+	least   uint64
+	batch   uint64
+	uniform bool
 }
 
 func newLine(profile *policy.Profile, now time.Duration) *line {
@@ -212,6 +218,15 @@ func (l *line) look(r *Router, snapshot *router.Snapshot, now time.Duration) {
 		// Without anybody the list is empty, and the choice will say why.
 		l.plain, _ = snapshot.AppendEligible(l.plain[:0], &router.Conditions{IgnoreOverload: true})
 		l.plainVersion = snapshot.Version
+		l.uniform = len(l.plain) > 0
+		for _, ref := range l.plain {
+			l.batch = snapshot.Workers[l.plain[0].Worker].MaxNumBatchedTokens
+			l.uniform = l.uniform && snapshot.Workers[ref.Worker].MaxNumBatchedTokens == l.batch
+		}
+	}
+	l.least = math.MaxUint64
+	for _, ref := range l.plain {
+		l.least = min(l.least, l.active[r.fleet.ordinal(ref)])
 	}
 }
 
@@ -232,6 +247,9 @@ func (r *Router) blocked(snapshot *router.Snapshot, w *waiter) bool {
 		refs = l.special
 	}
 	class := &l.profile.Classes[w.Class]
+	if l.uniform && w.plain() {
+		return class.Busy(l.least, l.batch)
+	}
 	for _, ref := range refs {
 		if !class.Busy(l.active[r.fleet.ordinal(ref)], snapshot.Workers[ref.Worker].MaxNumBatchedTokens) {
 			return false
