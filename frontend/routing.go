@@ -42,6 +42,8 @@ type Routing struct {
 	Policies *policy.Config
 	// Wishes name worker-selection policies, strongest first; they are stronger than any file.
 	Wishes []policy.Wish
+	// Shadow names a worker-selection policy that decides along in every pool without effect, for comparison; "" for none.
+	Shadow string
 	// Catalog are the types of worker-selection policies there are; nil for the built-in ones.
 	Catalog []selection.Type
 	// SessionTTL keeps the requests of a session on one worker while it is idle no longer than that; 0 does not. SoftSessions moves a
@@ -220,22 +222,45 @@ func (r *Routing) Check() error {
 			return err
 		}
 	}
-	return nil
+	_, err := r.shadow()
+	return err
+}
+
+// shadow makes the policy that decides along; nil for none.
+func (r *Routing) shadow() (selection.Policy, error) {
+	name := strings.TrimSpace(r.Shadow)
+	if name == "" {
+		return nil, nil
+	}
+	made, err := r.named(name)
+	if made == nil && err == nil {
+		made = &selection.Default{}
+	}
+	return made, err
 }
 
 // selector makes the worker-selection policy of a stage; nil for the built-in one.
 func (r *Routing) selector(stage policy.Stage) (made selection.Policy, name string, err error) {
-	var file *policy.Selection
-	if r.Policies != nil {
-		file = r.Policies.Selection
+	name = r.selection().Named(stage, r.Wishes...)
+	made, err = r.named(name)
+	return made, name, err
+}
+
+// selection is the file's; nil without.
+func (r *Routing) selection() *policy.Selection {
+	if r.Policies == nil {
+		return nil
 	}
+	return r.Policies.Selection
+}
+
+// named makes the policy of that name; nil for the built-in one.
+func (r *Routing) named(name string) (selection.Policy, error) {
 	catalog := r.Catalog
 	if catalog == nil {
 		catalog = selection.Catalog()
 	}
-	name = file.Named(stage, r.Wishes...)
-	made, err = file.New(name, catalog)
-	return made, name, err
+	return r.selection().New(name, catalog)
 }
 
 // stageOf returns the stage that a set of workers plays.

@@ -16,6 +16,7 @@ import (
 	"signalbox/observe"
 	"signalbox/peers"
 	"signalbox/router"
+	"signalbox/router/busy"
 	"signalbox/router/kv"
 )
 
@@ -57,6 +58,9 @@ func (r *Routing) startKV(set RouterSet, logger *slog.Logger) (made router.Route
 	if options.Policy, options.PolicyName, err = r.selector(stageOf(set.Set.Key.Role)); err != nil {
 		return nil, nil, err
 	}
+	if options.Shadow, err = r.shadow(); err != nil {
+		return nil, nil, err
+	}
 	if r.KV.PrefillLoadModel != "none" {
 		options.Predictor = r.Predictor
 	}
@@ -74,6 +78,12 @@ func (r *Routing) startKV(set RouterSet, logger *slog.Logger) (made router.Route
 		return nil, nil, err
 	}
 	k.heard.Store(k.Router)
+	if set.Busy != nil {
+		set.Busy.BookedBy(k.appendBooked)
+	}
+	if set.Queues != nil {
+		*set.Queues = len(k.AppendClasses(nil)) > 0
+	}
 	if k.needsEvents && r.Events != nil {
 		target := FeedTarget{Endpoint: set.Set.Key.Endpoint, Index: k.index, Threads: r.KV.EventThreads, Logger: logger}
 		if other := c.Runtime.EventEndpoint; other != nil {
@@ -90,10 +100,18 @@ func (r *Routing) startKV(set RouterSet, logger *slog.Logger) (made router.Route
 	if len(k.predicted) > 0 {
 		k.wait.Go(func() { k.expire(ctx) }) // ends with ctx
 	}
-	k.observe(set.Metrics)
+	k.observe(set.Metrics, options.PolicyName, r.Shadow)
 	k.Members(set.Set)
 	k.awaitFeed()
 	return k, k.stop, nil
+}
+
+// appendBooked appends what is booked on every rank.
+func (k *kvRouting) appendBooked(list []busy.Booked) []busy.Booked {
+	for _, rank := range k.AppendLoads(nil) {
+		list = append(list, busy.Booked{Rank: rank.Rank, DecodeBlocks: rank.ActiveDecodeBlocks, PrefillTokens: rank.ActivePrefillTokens})
+	}
+	return list
 }
 
 // syncPatience is how long a router waits to learn what workers hold before it serves.
@@ -190,11 +208,14 @@ func (k *kvRouting) expire(ctx context.Context) {
 }
 
 // observe shows the router's numbers to scrapers.
-func (k *kvRouting) observe(metrics *observe.Router) {
+func (k *kvRouting) observe(metrics *observe.Router, policyName, shadowName string) {
 	if metrics == nil {
 		return
 	}
 	probe := observe.Probe{Loads: k.AppendLoads, Stats: k.Stats, Classes: k.AppendClasses, Mismatch: k.mismatch}
+	if shadowName != "" {
+		probe.Shadow, probe.Policy, probe.ShadowPolicy = k.Shadow, policyName, shadowName
+	}
 	if k.index != nil {
 		probe.Index = k.size
 	}

@@ -265,6 +265,27 @@ worker_selection:
 	t.Error("the classes are not those of the model")
 }
 
+// A policy that decides along is in the metrics, and decides nothing.
+func TestShadowPolicyIsMeasured(t *testing.T) {
+	k := startKV(t, func(r *Routing) {
+		withPolicies(t, "worker_selection: {instances: [{name: lean, type: dynamo-two-tier-cost-fn}]}")(r)
+		r.Shadow = "lean"
+	})
+	for range 2 {
+		k.kvEngine(nil)
+	}
+	k.waitReady(2)
+	for range 5 {
+		k.ask(prefix("ann"))
+	}
+	if got := k.metric("signalbox_router_shadow_decisions_total"); got != 5 {
+		t.Errorf("%v choices were compared, want 5", got)
+	}
+	if k.metric("signalbox_router_shadow_cached_tokens_total") == 0 || strings.Contains(k.log.String(), `\"policy\":\"lean\"`) {
+		t.Error("the policy that decides along was not compared, or it decided")
+	}
+}
+
 // Keyed identities are for the router's own books: caches are found all the same.
 func TestKeyedTracking(t *testing.T) {
 	k := startKV(t, func(r *Routing) {

@@ -32,6 +32,8 @@ type Routers struct {
 	indexRanks, expired                   *prometheus.Desc
 	waiting, waitingTokens, waitingCached *prometheus.Desc
 	refused                               *prometheus.Desc
+	shadowChoices, shadowCached           *prometheus.Desc
+	shadowRegret                          *prometheus.Desc
 	sources, lifecycle                    *prometheus.Desc
 
 	mu    sync.Mutex

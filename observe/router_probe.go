@@ -17,6 +17,9 @@ type Probe struct {
 	Stats func() kv.Stats
 	// Classes appends the numbers of every policy class.
 	Classes func([]kv.ClassStats) []kv.ClassStats
+	// Shadow compares a policy that decides along without effect, called ShadowPolicy, with the one in force, called Policy.
+	Shadow               func() (kv.ShadowStats, bool)
+	Policy, ShadowPolicy string
 	// Index describes the index of cached blocks.
 	Index func() kvindex.Stats
 	// Events describes the stream of KV events that feeds it.
@@ -84,13 +87,18 @@ func (m *Routers) describe() {
 	m.waitingTokens = describe(DefaultPrefix+"_router_queue_pending_isl_tokens", "Prompt tokens of requests that wait", class...)
 	m.waitingCached = describe(DefaultPrefix+"_router_queue_pending_cached_tokens", "Prompt tokens of requests that wait, of which some worker had a copy when they came", class...)
 	m.refused = describe(DefaultPrefix+"_router_queue_backpressure_total", "Requests that a full class refused", append(class, "reason")...)
+	compared := []string{"model", "worker_type", "policy", "shadow"}
+	m.shadowChoices = describe("signalbox_router_shadow_decisions_total", "Choices of the policy that decides along, by how they compare with those in force", append(compared, "outcome")...)
+	m.shadowCached = describe("signalbox_router_shadow_cached_tokens_total", "Prompt tokens in the cache of who was chosen, and of who would have been", append(compared, "choice")...)
+	m.shadowRegret = describe("signalbox_router_shadow_regret_blocks_total", "Blocks by which a choice was dearer than the other policy's under the router's cost model", append(compared, "choice")...)
 	m.expired = describe("signalbox_router_expired_requests_total", "Requests whose end was lost and that were forgotten", pool...)
 }
 
 // Describe implements prometheus.Collector.
 func (m *Routers) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{m.decodeBlocks, m.prefillTokens, m.registered, m.mismatch, m.applied, m.sources, m.lifecycle, m.stale, m.gaps,
-		m.recoveries, m.indexBlocks, m.indexBytes, m.indexRanks, m.indexRefused, m.expired, m.waiting, m.waitingTokens, m.waitingCached, m.refused} {
+		m.recoveries, m.indexBlocks, m.indexBytes, m.indexRanks, m.indexRefused, m.expired, m.waiting, m.waitingTokens, m.waitingCached, m.refused,
+		m.shadowChoices, m.shadowCached, m.shadowRegret} {
 		to <- d
 	}
 }
@@ -168,6 +176,9 @@ func (r *Router) collect(s *series) {
 	if r.probe.Classes != nil {
 		r.collectClasses(s)
 	}
+	if r.probe.Shadow != nil {
+		r.collectShadow(s)
+	}
 	if r.probe.Index != nil {
 		stats := r.probe.Index()
 		for tier := range kvindex.Tier(kvindex.Tiers) {
@@ -213,4 +224,19 @@ func (r *Router) collectClasses(s *series) {
 			s.add(m.refused, prometheus.CounterValue, float64(refused.count), l.Model, l.WorkerType, c.Class, refused.reason)
 		}
 	}
+}
+
+func (r *Router) collectShadow(s *series) {
+	stats, _ := r.probe.Shadow()
+	m, l := r.routers, &r.labels
+	add := func(desc *prometheus.Desc, which string, value float64) {
+		s.add(desc, prometheus.CounterValue, value, l.Model, l.WorkerType, r.probe.Policy, r.probe.ShadowPolicy, which)
+	}
+	add(m.shadowChoices, "agree", float64(stats.Agreed))
+	add(m.shadowChoices, "differ", float64(stats.Differed))
+	add(m.shadowChoices, "error", float64(stats.Failed))
+	add(m.shadowCached, "active", float64(stats.ActiveCached))
+	add(m.shadowCached, "shadow", float64(stats.ShadowCached))
+	add(m.shadowRegret, "active", stats.ActiveRegret)
+	add(m.shadowRegret, "shadow", stats.ShadowRegret)
 }

@@ -60,6 +60,7 @@ type Router struct {
 	PrefillPolicy     string
 	DecodePolicy      string
 	SelectionPolicy   string
+	ShadowPolicy      string
 	DeviceRatio       int
 	Inhibited         time.Duration // negative: workers are never set aside
 	LoRA              bool

@@ -36,6 +36,7 @@ func routing(s *settings.Frontend, logger *slog.Logger) (frontend.Routing, error
 		r.SessionTTL, r.SoftSessions = ttl, s.Router.AffinityMode == "soft"
 	}
 	r.Wishes = []policy.Wish{{Stage: policy.Prefill, Name: s.Router.PrefillPolicy}, {Stage: policy.Decode, Name: s.Router.DecodePolicy}, {Name: s.Router.SelectionPolicy}}
+	r.Shadow = s.Router.ShadowPolicy
 	if err := r.Check(); err != nil {
 		return r, err
 	}

@@ -38,6 +38,9 @@ func (r *Router) place(snapshot *router.Snapshot, lease *Lease, request *inferen
 	if err != nil {
 		return err
 	}
+	if r.shadow != nil && reason == "" && !request.Routing.QueryOnly {
+		r.shadow.consult(r, row)
+	}
 	chosen := &r.table.Rows[row]
 	effective := r.weights.Effective(chosen.Overlap)
 	cached := cost.CachedTokens(effective, r.options.BlockSize)

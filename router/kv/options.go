@@ -38,6 +38,9 @@ type Options struct {
 	// Policy chooses among eligible ranks; nil is the built-in one. The router calls it serially and owns it.
 	Policy     selection.Policy
 	PolicyName string
+	// Shadow is a second policy that decides along without effect, for comparison (see [Router.Shadow]); nil for none. It is an instance
+	// of its own, never the one in force.
+	Shadow selection.Policy
 	// Profile is the classes in which requests wait while the ranks are busy; nil is the one class that the configuration's queue
 	// threshold and policy describe.
 	Profile *policy.Profile

@@ -47,7 +47,8 @@ type Router struct {
 	expired      uint64
 	// unpredicted counts requests whose prefill the predictor could not estimate.
 	unpredicted uint64
-	line        *line // who waits; nil where nobody ever does
+	line        *line   // who waits; nil where nobody ever does
+	shadow      *shadow // nil without
 }
 
 var _ router.Router = (*Router)(nil)
@@ -65,6 +66,9 @@ func New(options Options) (*Router, error) {
 	r.table.Random = rand.New(options.Random)
 	r.prompts.New = func() any { return new(prompt) }
 	r.period.Store(1)
+	if options.Shadow != nil {
+		r.shadow = newShadow(options.Shadow, rand.NewPCG(r.table.Random.Uint64(), 0))
+	}
 	if options.Profile.Waits() {
 		r.line = newLine(options.Profile, r.clock.Now())
 	}
