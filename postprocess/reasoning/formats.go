@@ -7,6 +7,8 @@ type format struct {
 	special bool
 	// opener is the marker at a prompt's end; "" for <think>.
 	opener string
+	// bracket is the first marker where it begins like a JSON array.
+	bracket string
 }
 
 // thinks makes an entry of a format with two markers. second, when not nil, is its second generation.
@@ -28,6 +30,11 @@ func thinks(first, second *thinkFormat) format {
 
 func (f format) with(special bool, opener string) format {
 	f.special, f.opener = special, opener
+	return f
+}
+
+func (f format) brackets(word string) format {
+	f.bracket = word
 	return f
 }
 
@@ -107,7 +114,7 @@ var formats = map[string]format{
 		return &appended{}
 	}},
 
-	"mistral": thinks(mistral, nil).with(true, "[THINK]"),
+	"mistral": thinks(mistral, nil).with(true, "").brackets("[THINK]"),
 	"gemma4":  thinks(gemma4, nil).with(true, ""),
 	"gemma-4": thinks(gemma4, nil).with(true, ""),
 	"granite": channels(func(Options) machine { return &granite{} }, false),

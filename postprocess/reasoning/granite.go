@@ -19,10 +19,10 @@ var (
 type granite struct {
 	inside   bool
 	held     string
-	space    string // white space that waits for what follows it
-	thoughts int    // reasoning parts so far, this one included
-	answers  int    // answer parts that showed something
-	spoke    bool   // this part showed something
+	space    strings.Builder // white space that waits for what follows it
+	thoughts int             // reasoning parts so far, this one included
+	answers  int             // answer parts that showed something
+	spoke    bool            // this part showed something
 }
 
 func (g *granite) feed(text string, out *Parser) { g.run(text, true, out) }
@@ -52,9 +52,9 @@ func (g *granite) run(text string, more bool, out *Parser) {
 // part begins a part of the answer.
 func (g *granite) part(inside bool, out *Parser) {
 	if g.inside && g.thoughts <= 1 {
-		out.reasoning(g.space) // the first reasoning keeps its end
+		out.reasoning(g.takeSpace()) // the first reasoning keeps its end
 	}
-	g.space = ""
+	g.space.Reset()
 	if !g.inside && g.spoke {
 		g.answers++
 	}
@@ -64,16 +64,24 @@ func (g *granite) part(inside bool, out *Parser) {
 	}
 }
 
+func (g *granite) takeSpace() string {
+	text := g.space.String()
+	g.space.Reset()
+	return text
+}
+
 func (g *granite) take(text string, out *Parser) {
 	if text == "" {
 		return
 	}
-	text = g.space + text
 	shown := strings.TrimRight(text, " \n\t\r")
-	g.space = text[len(shown):]
+	space := text[len(shown):]
 	if shown == "" {
+		g.space.WriteString(space)
 		return
 	}
+	shown = g.takeSpace() + shown
+	g.space.WriteString(space)
 	if !g.spoke {
 		switch {
 		case g.inside && g.thoughts > 1:
@@ -99,8 +107,8 @@ func (g *granite) finish(out *Parser) {
 	g.run(held, false, out)
 	switch {
 	case g.inside:
-		out.reasoning(g.space)
+		out.reasoning(g.takeSpace())
 	case g.answers == 0:
-		out.content(g.space)
+		out.content(g.takeSpace())
 	}
 }

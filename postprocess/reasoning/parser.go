@@ -31,8 +31,10 @@ type Options struct {
 type Parser struct {
 	machine machine
 	emit    func(Piece)
-	decide  string // text of an answer that may be JSON, before its first visible byte
+	decide  strings.Builder // text of an answer that may be JSON, before that is known
+	seen    int             // how much of it is white space
 	json    bool
+	bracket string // the format's first marker where it begins like JSON
 	done    bool
 }
 
@@ -60,7 +62,7 @@ func New(name string, options Options) (*Parser, error) {
 	if !ok {
 		return nil, fmt.Errorf("reasoning parser %q is not known; known are %s", name, strings.Join(Names(), ", "))
 	}
-	return &Parser{machine: format.make(options), json: options.JSON && !options.Off}, nil
+	return &Parser{machine: format.make(options), json: options.JSON && !options.Off, bracket: format.bracket}, nil
 }
 
 // Names returns the names of all formats, sorted.
@@ -97,13 +99,16 @@ func (p *Parser) Feed(text string, emit func(Piece)) {
 	}
 	p.emit = emit
 	if p.json {
-		p.decide += text
-		visible := strings.TrimLeft(p.decide, " \n\t\r")
-		if visible == "" {
+		p.decide.WriteString(text)
+		all := p.decide.String()
+		visible := strings.TrimLeft(all[p.seen:], " \n\t\r")
+		p.seen = len(all) - len(visible)
+		if len(visible) < len(p.bracket) && strings.HasPrefix(p.bracket, visible) || visible == "" {
 			return
 		}
-		text, p.decide, p.json = p.decide, "", false
-		if visible[0] == '{' || visible[0] == '[' && !strings.HasPrefix("[THINK]", visible[:min(len(visible), 7)]) {
+		text, p.json = all, false
+		p.decide.Reset()
+		if visible[0] == '{' || visible[0] == '[' && (p.bracket == "" || !strings.HasPrefix(visible, p.bracket)) {
 			p.machine = passed{}
 		}
 	}
@@ -117,8 +122,8 @@ func (p *Parser) Finish(emit func(Piece)) {
 	}
 	p.done = true
 	p.emit = emit
-	if p.decide != "" {
-		p.machine.feed(p.decide, p)
+	if text := p.decide.String(); text != "" {
+		p.machine.feed(text, p)
 	}
 	p.machine.finish(p)
 }

@@ -249,9 +249,9 @@ func (b *blocks) bareValue(text string, more bool, out *sink) string {
 		}
 		b.bare = bareAfter
 	}
-	rest := strings.TrimLeft(all[b.scanned:], " \n\t\r")
-	if rest != "" {
-		return b.notBare(all, len(all)-len(rest), before, text, out)
+	b.scanned += leadingSpace(all[b.scanned:])
+	if b.scanned < len(all) {
+		return b.notBare(all, b.scanned, before, text, out)
 	}
 	return ""
 }
@@ -261,9 +261,6 @@ func (b *blocks) notBare(all string, at, before int, text string, out *sink) str
 	b.bare = bareOver
 	b.block.Reset()
 	b.gaps.text(all[:at], out)
-	if at < before {
-		return all[at:] // no more than white space, which was not looked at yet
-	}
 	return text[at-before:]
 }
 

@@ -47,6 +47,7 @@ type afterJSON struct {
 	at      int // up to where the block was looked at
 	begun   bool
 	value   int // where the last value ended; 0 before
+	space   int // white space seen behind it
 }
 
 func (a *afterJSON) find(block string) (content, next int, status closing) {
@@ -79,7 +80,7 @@ func (a *afterJSON) find(block string) (content, next int, status closing) {
 			if !done {
 				return 0, 0, closingMore
 			}
-			a.value = a.at
+			a.value, a.space = a.at, 0
 		}
 		again, content, next, status := a.behind(block)
 		if !again {
@@ -93,9 +94,9 @@ func (a *afterJSON) complete() (content int, ok bool) { return a.value, a.value 
 
 // behind looks at what follows a value; again tells that another value follows a separator.
 func (a *afterJSON) behind(block string) (again bool, content, next int, status closing) {
-	rest := block[a.value:]
-	space := leadingSpace(rest)
-	rest = rest[space:]
+	a.space += leadingSpace(block[a.value+a.space:])
+	space := a.space
+	rest := block[a.value+space:]
 	if rest == "" {
 		if a.closing == "" && a.fence == "" && a.separator == 0 {
 			return false, a.value, a.value, closingDone

@@ -76,8 +76,8 @@ func (f *forced) feed(text string, out *sink) {
 // decide looks at the first visible byte.
 func (f *forced) decide(out *sink) {
 	text := f.text.String()
-	at := leadingSpace(text)
-	if at == len(text) {
+	at := f.read + leadingSpace(text[f.read:])
+	if f.read = at; at == len(text) {
 		return
 	}
 	switch c := text[at]; {
@@ -95,7 +95,6 @@ func (f *forced) decide(out *sink) {
 		out.text(text)
 	}
 	f.valueAt = -1
-	f.read = at
 }
 
 // scan reads on and passes on what is certain.

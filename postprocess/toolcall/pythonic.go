@@ -15,8 +15,8 @@ import (
 var pythonicWords = marker.NewSet("[", "<|python_start|>", "<|python_end|>")
 
 type pythonic struct {
-	held  string // may begin a word
-	space string // waits for what follows it
+	held  string          // may begin a word
+	space strings.Builder // white space that waits for what follows it
 	list  strings.Builder
 	in    bool
 	scan  pythonScanner
@@ -55,12 +55,16 @@ func (p *pythonic) run(text string, more bool, out *sink) {
 // text shows text but for the white space at its end.
 func (p *pythonic) text(text string, out *sink) {
 	shown := strings.TrimRight(text, " \n\t\r")
-	if shown == "" {
-		p.space += text
-		return
+	if shown != "" {
+		out.text(p.takeSpace() + shown)
 	}
-	out.text(p.space + shown)
-	p.space = text[len(shown):]
+	p.space.WriteString(text[len(shown):])
+}
+
+func (p *pythonic) takeSpace() string {
+	text := p.space.String()
+	p.space.Reset()
+	return text
 }
 
 // inside takes text of what may be a list.
@@ -86,7 +90,8 @@ func (p *pythonic) inside(text string, out *sink) string {
 	p.in = false
 	if status == closingDone {
 		if calls, ok := pythonCalls(list[:end]); ok {
-			p.done, p.space = true, ""
+			p.done = true
+			p.takeSpace()
 			out.call(calls...)
 			return ""
 		}
@@ -105,7 +110,7 @@ func (p *pythonic) finish(out *sink) bool {
 		p.text(p.list.String(), out)
 	}
 	p.text(p.held, out)
-	out.text(p.space)
+	out.text(p.takeSpace())
 	return false
 }
 
