@@ -28,6 +28,11 @@ func (c catalog) Find(name string) openai.Model {
 			ready = append(ready, entry)
 		}
 	}
+	if len(ready) > 1 { // a set that would refuse is not the one to choose
+		if taking := slices.DeleteFunc(slices.Clone(ready), func(entry model.Entry[*server]) bool { return entry.Server.refuse() != nil }); len(taking) > 0 {
+			ready = taking
+		}
+	}
 	if entry, ok := model.Pick(ready); ok {
 		return served{entry.Server}
 	}
@@ -203,6 +208,9 @@ func (t *thresholds) Update(name string, change admin.Thresholds) admin.Threshol
 		current.ActivePrefillTokensFraction = change.ActivePrefillTokensFraction
 	}
 	t.byModel[name] = current
+	t.mu.Unlock()
+	t.spread(name)
+	t.mu.Lock()
 	return current
 }
 

@@ -3,6 +3,7 @@ package frontend
 import (
 	"context"
 	"errors"
+	"log/slog"
 
 	"signalbox/discovery"
 	"signalbox/kvevents"
@@ -16,6 +17,8 @@ type WorkerEvents struct {
 	Queries kvevents.Queries
 	// Plane carries the events; nil means ZeroMQ.
 	Plane kvevents.Plane
+	// Logger is told of reports that cannot be received; nil means slog.Default.
+	Logger *slog.Logger
 }
 
 // Feed implements EventPlane.
@@ -27,6 +30,18 @@ func (e WorkerEvents) Feed(target FeedTarget) (EventFeed, error) {
 		return nil, err
 	}
 	return subscription{subscriber}, nil
+}
+
+// FollowLoad implements LoadReports.
+func (e WorkerEvents) FollowLoad(ctx context.Context, endpoint discovery.EndpointID, report func(kvevents.Load)) {
+	kvevents.FollowLoad(ctx, e.Backend, e.Plane, endpoint, e.logger(), report)
+}
+
+func (e WorkerEvents) logger() *slog.Logger {
+	if e.Logger != nil {
+		return e.Logger
+	}
+	return slog.Default()
 }
 
 // subscription shows a subscriber as a feed.

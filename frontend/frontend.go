@@ -48,7 +48,7 @@ func Start(ctx context.Context, options Options) (*Frontend, error) {
 		f.explainer = &explainer{kept: observe.NewDecisions(decisionsKept), log: logDecision(options.Logger)}
 		f.onDecision = f.explainer.onDecision
 	}
-	f.thresholds = &thresholds{frontend: f, byModel: make(map[string]admin.Thresholds)}
+	f.thresholds = &thresholds{frontend: f, initial: options.Thresholds, byModel: make(map[string]admin.Thresholds)}
 	manager, err := model.Start(ctx, options.Backend, f.build, model.Options{Filter: options.Filter, ModelName: options.ModelName,
 		BlockSize: options.BlockSize, Logger: options.Logger, OnPeers: f.joinPeers})
 	if err != nil {
@@ -124,9 +124,11 @@ func (f *Frontend) joinPeers() {
 		}
 		if prefill == nil {
 			p.Prefill.Store(nil)
+			entry.Server.prefill.Store(nil)
 			continue
 		}
-		if current := p.Prefill.Load(); current == nil || current.Router != prefill.router {
+		entry.Server.prefill.Store(prefill)
+		if current := p.Prefill.Load(); current == nil || current.Router != router.Router(prefill.placer) {
 			p.Prefill.Store(prefill.hop())
 		}
 	}

@@ -122,7 +122,7 @@ func start(t *testing.T, change func(*Options)) *fixture {
 }
 
 // addWorker registers a worker that the sender plays.
-func (f *fixture) addWorker(sender inference.Sender) uint64 {
+func (f *fixture) addWorker(sender inference.Sender, change ...func(*card.Card)) uint64 {
 	f.t.Helper()
 	backend := f.store.Open(mem.Options{})
 	f.backends = append(f.backends, backend)
@@ -131,6 +131,9 @@ func (f *fixture) addWorker(sender inference.Sender) uint64 {
 	runtime := card.DefaultRuntimeConfig()
 	c := card.Card{DisplayName: "m", Slug: "m", BlockSize: 4, ModelType: card.Chat | card.Completions, ModelInput: card.TokensInput,
 		WorkerType: card.AggregatedWorker, Runtime: runtime}
+	for _, change := range change {
+		change(&c)
+	}
 	text, err := c.Marshal()
 	if err != nil {
 		f.t.Fatal(err)

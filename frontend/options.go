@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"signalbox/api/admin"
 	"signalbox/api/openai"
 	"signalbox/discovery"
 	"signalbox/inference"
@@ -15,6 +16,7 @@ import (
 	"signalbox/observe"
 	"signalbox/pipeline"
 	"signalbox/router"
+	"signalbox/router/busy"
 )
 
 // Transport reaches the workers that it knows the addresses of.
@@ -44,6 +46,9 @@ type RouterSet struct {
 	Set *model.Set
 	// Metrics are the set's; never nil.
 	Metrics *observe.Router
+	// Busy wants to know what is booked; nil when nobody does. Queues is set by a router where requests may wait for room.
+	Busy   *busy.Monitor
+	Queues *bool
 }
 
 // Options configure a frontend. Zero values leave parts out.
@@ -60,7 +65,11 @@ type Options struct {
 	MigrationLimit     int // 0 leaves it to the model card
 	MigrationMaxLength int
 	MinInitialWorkers  int
-	Inhibited          time.Duration
+	// Thresholds are those beyond which workers are busy, for models without any of their own; Loads tells what workers report, nil
+	// when nobody knows.
+	Thresholds admin.Thresholds
+	Loads      LoadReports
+	Inhibited  time.Duration
 	// Explain records every placement: the newest can be asked for over HTTP, all are in the log at debug level.
 	Explain bool
 

@@ -32,6 +32,10 @@ type server struct {
 	close    func()
 	pipeline *pipeline.Pipeline // nil for workers that take text
 	targets  atomic.Pointer[map[uint64]member]
+
+	rejection *rejection
+	placer    placing                // router, with a look at the load before
+	prefill   atomic.Pointer[server] // the set that prefills for this one; nil for none
 }
 
 // member is one worker of the set, ready to be sent to.
@@ -53,11 +57,17 @@ func (f *Frontend) build(ctx context.Context, set *model.Set) (*server, error) {
 		}
 	}
 	metrics := f.routers.Pool(poolLabels(set))
-	r, closeRouter, err := f.options.Routers(RouterSet{Pool: s.pool, Set: set, Metrics: metrics})
+	var err error
+	if s.rejection, err = newRejection(s, set.Card.RouterConfig); err != nil {
+		return nil, err
+	}
+	r, closeRouter, err := f.options.Routers(RouterSet{Pool: s.pool, Set: set, Metrics: metrics, Busy: s.rejection.monitor, Queues: &s.rejection.queues})
 	if err != nil {
+		s.rejection.close()
 		return nil, fmt.Errorf("router of %s: %w", set.Key.Model, err)
 	}
-	s.router, s.close = r, closeRouter
+	s.router, s.close, s.placer = r, closeRouter, placing{r, s.rejection.monitor}
+	s.rejection.set(f.thresholds.of(s))
 	if set.Card.ModelInput != card.TokensInput {
 		return s, nil
 	}
@@ -68,7 +78,7 @@ func (f *Frontend) build(ctx context.Context, set *model.Set) (*server, error) {
 	}
 	s.pipeline = &pipeline.Pipeline{
 		Model:              *loaded,
-		Decode:             pipeline.Hop{Router: r, Sender: f.options.Transport, Target: s.target, Bootstrap: s.bootstrap},
+		Decode:             pipeline.Hop{Router: s.placer, Sender: f.options.Transport, Target: s.target, Bootstrap: s.bootstrap},
 		NeedsPrefill:       needsPrefill(set.Card),
 		DecodeFallback:     f.options.DecodeFallback,
 		MigrationLimit:     f.options.MigrationLimit,
@@ -125,6 +135,7 @@ func needsPrefill(c *card.Card) bool {
 }
 
 func (s *server) closeRouter() {
+	s.rejection.close()
 	s.router.Close()
 	if s.close != nil {
 		s.close()
@@ -212,7 +223,7 @@ func (s *server) bootstrap(workerID uint64) (host string, port uint16, ranks uin
 
 // hop returns the set as a hop of other pipelines.
 func (s *server) hop() *pipeline.Hop {
-	return &pipeline.Hop{Router: s.router, Sender: s.frontend.options.Transport, Target: s.target, Bootstrap: s.bootstrap}
+	return &pipeline.Hop{Router: s.placer, Sender: s.frontend.options.Transport, Target: s.target, Bootstrap: s.bootstrap}
 }
 
 // ready tells whether somebody can be sent to now, and the parts that the set needs are there.
@@ -261,6 +272,9 @@ func (s served) Generate(ctx context.Context, job *pipeline.Job) (openai.Generat
 	if s.card.LoRA != nil {
 		job.Request.Routing.LoRAName = s.card.LoRA.Name
 	}
+	if err := s.refuse(); err != nil {
+		return nil, err
+	}
 	run, err := s.pipeline.Generate(ctx, job)
 	if err != nil {
 		return nil, err
@@ -270,10 +284,13 @@ func (s served) Generate(ctx context.Context, job *pipeline.Job) (openai.Generat
 
 // Forward implements openai.Model.
 func (s served) Forward(ctx context.Context, id string, body []byte) (inference.Stream, error) {
+	if err := s.refuse(); err != nil {
+		return nil, err
+	}
 	request := &inference.Request{ID: id, Model: s.card.DisplayName}
 	var tried router.Attempt
 	for {
-		placement, err := s.router.Place(ctx, request, tried)
+		placement, err := s.placer.Place(ctx, request, tried)
 		if err != nil {
 			return nil, err
 		}

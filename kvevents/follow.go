@@ -3,6 +3,7 @@ package kvevents
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 
 	"signalbox/discovery"
@@ -58,34 +59,43 @@ func Follow(ctx context.Context, backend discovery.Backend, plane Plane, scope d
 	return nil
 }
 
-// followLoad hands load reports on.
-func (s *Subscriber) followLoad(ctx context.Context) {
-	warn := func(err error) { s.options.Logger.Warn("load reports of a worker cannot be received", "error", err) }
+// FollowLoad hands on the load reports of an endpoint's workers until ctx ends. load is called from several goroutines. plane nil
+// means ZMQ.
+func FollowLoad(ctx context.Context, backend discovery.Backend, plane Plane, endpoint discovery.EndpointID, logger *slog.Logger, load func(Load)) {
+	if plane == nil {
+		plane = ZMQ{}
+	}
+	followLoad(ctx, backend, plane, endpoint, logger.With("endpoint", endpoint.String()), load, &counters{})
+}
+
+// followLoad hands load reports on, and counts.
+func followLoad(ctx context.Context, backend discovery.Backend, plane Plane, endpoint discovery.EndpointID, logger *slog.Logger, load func(Load), counters *counters) {
+	warn := func(err error) { logger.Warn("load reports of a worker cannot be received", "error", err) }
 	receiver := func(channel *discovery.EventChannel) Receiver {
 		complained := false
 		bad := func(err error) {
-			s.counters.malformed.Add(1)
+			counters.malformed.Add(1)
 			if !complained {
 				complained = true
-				s.options.Logger.Warn("a load report cannot be read; further ones of this publisher are only counted", "publisher", channel.PublisherID, "error", err)
+				logger.Warn("a load report cannot be read; further ones of this publisher are only counted", "publisher", channel.PublisherID, "error", err)
 			}
 		}
 		return Receiver{
 			Connected: func() {},
-			Lost:      func(error) { s.counters.disconnects.Add(1) },
+			Lost:      func(error) { counters.disconnects.Add(1) },
 			Bad:       bad,
 			Message: func(envelope Envelope) {
-				load, err := ParseLoad(envelope.Payload)
+				report, err := ParseLoad(envelope.Payload)
 				if err != nil {
 					bad(err)
 					return
 				}
-				s.counters.loads.Add(1)
-				s.options.Load(load)
+				counters.loads.Add(1)
+				load(report)
 			},
 		}
 	}
-	if err := Follow(ctx, s.options.Backend, s.options.Plane, discovery.EndpointScope(s.options.Endpoint), LoadTopic, receiver, warn); err != nil {
-		s.options.Logger.Error("load reports are not received", "error", err)
+	if err := Follow(ctx, backend, plane, discovery.EndpointScope(endpoint), LoadTopic, receiver, warn); err != nil && ctx.Err() == nil {
+		logger.Error("load reports are not received", "error", err)
 	}
 }

@@ -127,7 +127,9 @@ func Start(ctx context.Context, options Options) (*Subscriber, error) {
 	}
 	s.done.Go(func() { s.manage(ctx, channels, sources) })
 	if options.Load != nil {
-		s.done.Go(func() { s.followLoad(ctx) })
+		s.done.Go(func() {
+			followLoad(ctx, options.Backend, options.Plane, options.Endpoint, options.Logger, options.Load, &s.counters)
+		})
 	}
 	return s, nil
 }

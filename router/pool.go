@@ -38,6 +38,7 @@ type Pool struct {
 	mutex    sync.Mutex
 	epoch    time.Duration // when routable was last set to discovered
 	due      time.Duration // when that happens next while workers are down
+	heard    time.Duration // when a worker last said that it is overloaded
 	changed  chan struct{} // closed when the discovered workers change
 	watchers []func(*Snapshot)
 }
@@ -55,6 +56,7 @@ type Snapshot struct {
 	routable []int32       // indexes of Workers
 	free     []int32
 	down     int
+	refusing int // workers that said they are overloaded
 }
 
 // WorkerState is what is known against a worker.
@@ -66,12 +68,13 @@ func (s WorkerState) Free() bool { return s == 0 }
 // Down tells that the worker failed and was set aside.
 func (s WorkerState) Down() bool { return s&stateDown != 0 }
 
-// Overloaded tells that the worker takes no more for now.
-func (s WorkerState) Overloaded() bool { return s&stateOverloaded != 0 }
+// Overloaded tells that the worker takes no more for now: it said so, or its load is beyond a threshold.
+func (s WorkerState) Overloaded() bool { return s&(stateOverloaded|stateBusy) != 0 }
 
 const (
 	stateDown WorkerState = 1 << iota
 	stateOverloaded
+	stateBusy
 )
 
 // Find returns the index of the worker in Workers, or -1.
@@ -127,7 +130,7 @@ func (p *Pool) SetWorkers(workers []Worker) {
 	states := make([]WorkerState, len(sorted))
 	for i := range sorted {
 		if before := old.Find(sorted[i].ID); before >= 0 {
-			states[i] = old.states[before] & stateOverloaded
+			states[i] = old.states[before] & (stateOverloaded | stateBusy)
 		}
 	}
 	p.epoch = p.clock.Now()
@@ -147,6 +150,9 @@ func (p *Pool) publish(next *Snapshot) {
 	next.routable = make([]int32, 0, len(next.Workers))
 	next.free = make([]int32, 0, len(next.Workers))
 	for i, state := range next.states {
+		if state&stateOverloaded != 0 {
+			next.refusing++
+		}
 		if state.Down() {
 			next.down++
 			continue
@@ -169,7 +175,7 @@ func (p *Pool) Watch(changed func(*Snapshot)) {
 // Snapshot returns the current view. Workers whose time aside is over are back in it.
 func (p *Pool) Snapshot() *Snapshot {
 	snapshot := p.current.Load()
-	if snapshot.down == 0 {
+	if snapshot.down == 0 && snapshot.refusing == 0 {
 		return snapshot
 	}
 	return p.restore()
@@ -180,11 +186,26 @@ func (p *Pool) restore() *Snapshot {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	snapshot := p.current.Load()
-	if snapshot.down == 0 || now < p.due {
+	var over WorkerState
+	if snapshot.down > 0 && now >= p.due {
+		p.epoch = now
+		over |= stateDown
+	}
+	if snapshot.refusing > 0 && now-p.heard >= p.refusalTime() {
+		over |= stateOverloaded
+	}
+	if over == 0 {
 		return snapshot
 	}
-	p.epoch = now
-	return p.restate(func(_ int, state WorkerState) WorkerState { return state &^ stateDown })
+	return p.restate(func(_ int, state WorkerState) WorkerState { return state &^ over })
+}
+
+// refusalTime is how long a worker's word that it is overloaded counts when nothing more is heard of it.
+func (p *Pool) refusalTime() time.Duration {
+	if p.inhibited < 0 {
+		return DefaultInhibited
+	}
+	return p.inhibited
 }
 
 // restate publishes a snapshot with changed states, if any changed. The caller holds the mutex.
@@ -219,11 +240,42 @@ func (p *Pool) MarkDown(id uint64) {
 	p.mark(id, stateDown)
 }
 
-// MarkOverloaded passes a worker over until [Pool.SetOverloaded] says otherwise.
+// MarkOverloaded passes over a worker that said that it is overloaded, until [Pool.Healthy] or [Pool.SetOverloaded] says otherwise, or
+// for as long as a worker stays marked down.
 func (p *Pool) MarkOverloaded(id uint64) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
+	p.heard = p.clock.Now()
 	p.mark(id, stateOverloaded)
+}
+
+// Healthy takes back that a worker said that it is overloaded: it has told its load since.
+func (p *Pool) Healthy(id uint64) {
+	if p.current.Load().refusing == 0 {
+		return
+	}
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	index := p.current.Load().Find(id)
+	p.restate(func(i int, state WorkerState) WorkerState {
+		if i == index {
+			return state &^ stateOverloaded
+		}
+		return state
+	})
+}
+
+// SetBusy replaces the set of workers whose load is beyond a threshold.
+func (p *Pool) SetBusy(ids []uint64) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	workers := p.current.Load().Workers
+	p.restate(func(i int, state WorkerState) WorkerState {
+		if slices.Contains(ids, workers[i].ID) {
+			return state | stateBusy
+		}
+		return state &^ stateBusy
+	})
 }
 
 func (p *Pool) mark(id uint64, mark WorkerState) {
@@ -239,7 +291,7 @@ func (p *Pool) mark(id uint64, mark WorkerState) {
 	})
 }
 
-// SetOverloaded replaces the set of overloaded workers.
+// SetOverloaded replaces the set of workers that said that they are overloaded.
 func (p *Pool) SetOverloaded(ids []uint64) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()

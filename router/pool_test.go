@@ -70,15 +70,39 @@ func TestMarkingDownCanBeTurnedOff(t *testing.T) {
 	expectSets(t, pool, []uint64{1}, []uint64{1})
 }
 
-func TestOverloadLastsUntilItIsRecomputed(t *testing.T) {
+func TestARefusalLastsUntilTheWorkerIsHeardOrItIsOld(t *testing.T) {
 	clock := &manual.Clock{}
 	pool := newPool(clock, 1, 2, 3)
 	pool.MarkOverloaded(2)
 	expectSets(t, pool, []uint64{1, 2, 3}, []uint64{1, 3})
-	clock.Advance(time.Hour)
 	pool.SetWorkers([]router.Worker{{ID: 1}, {ID: 2}, {ID: 3}})
 	expectSets(t, pool, []uint64{1, 2, 3}, []uint64{1, 3})
 	pool.SetOverloaded([]uint64{3, 99})
+	expectSets(t, pool, []uint64{1, 2, 3}, []uint64{1, 2})
+	pool.MarkOverloaded(2)
+	pool.Healthy(3)
+	pool.Healthy(99)
+	expectSets(t, pool, []uint64{1, 2, 3}, []uint64{1, 3})
+	clock.Advance(router.DefaultInhibited - 1)
+	expectSets(t, pool, []uint64{1, 2, 3}, []uint64{1, 3})
+	clock.Advance(1)
+	expectSets(t, pool, []uint64{1, 2, 3}, []uint64{1, 2, 3})
+}
+
+// What is measured and what a worker says are two things: neither takes the other back, and time does not make a worker less busy.
+func TestBusyAndRefusingAreKeptApart(t *testing.T) {
+	clock := &manual.Clock{}
+	pool := newPool(clock, 1, 2, 3)
+	pool.SetBusy([]uint64{1})
+	pool.MarkOverloaded(1)
+	pool.MarkOverloaded(2)
+	pool.Healthy(1)
+	expectSets(t, pool, []uint64{1, 2, 3}, []uint64{3})
+	pool.SetBusy(nil)
+	expectSets(t, pool, []uint64{1, 2, 3}, []uint64{1, 3})
+	pool.SetBusy([]uint64{3})
+	clock.Advance(time.Hour)
+	pool.SetWorkers([]router.Worker{{ID: 1}, {ID: 2}, {ID: 3}})
 	expectSets(t, pool, []uint64{1, 2, 3}, []uint64{1, 2})
 }
 

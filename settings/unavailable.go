@@ -10,18 +10,15 @@ import "fmt"
 //
 // An entry goes away together with the change that makes its feature work.
 var Unavailable = map[string]string{
-	"serve_indexer":                        "an index for other routers",
-	"use_remote_indexer":                   "an index for other routers",
-	"enable_session_prefix_index":          "an index of sessions",
-	"conditional_disagg_enabled":           "conditional disaggregation",
-	"shared_cache_type=hicache":            "the shared cache",
-	"active_decode_blocks_threshold":       "busy-worker rejection",
-	"active_prefill_tokens_threshold":      "busy-worker rejection",
-	"active_prefill_tokens_threshold_frac": "busy-worker rejection",
-	"lora_enabled":                         "routing by LoRA adapter",
-	"response_plane=quic":                  "the QUIC response plane",
-	"interactive":                          "chat in the terminal",
-	"parser_version=2":                     "the second version of the output parsers",
+	"serve_indexer":               "an index for other routers",
+	"use_remote_indexer":          "an index for other routers",
+	"enable_session_prefix_index": "an index of sessions",
+	"conditional_disagg_enabled":  "conditional disaggregation",
+	"shared_cache_type=hicache":   "the shared cache",
+	"lora_enabled":                "routing by LoRA adapter",
+	"response_plane=quic":         "the QUIC response plane",
+	"interactive":                 "chat in the terminal",
+	"parser_version=2":            "the second version of the output parsers",
 }
 
 // unavailable checks every setting that is not at its default against Unavailable.

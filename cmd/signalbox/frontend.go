@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"signalbox/api/admin"
 	"signalbox/api/openai"
 	"signalbox/discovery"
 	"signalbox/frontend"
@@ -72,8 +73,10 @@ func runFrontend(args []string) error {
 		}
 	}
 	route.Peers = &peers.Plane{Backend: backend, Host: host, Logger: logger}
-	route.Events = frontend.WorkerEvents{Backend: backend, Queries: transport, Plane: receivePlane(messages, s.Planes.Event)}
+	workerEvents := frontend.WorkerEvents{Backend: backend, Queries: transport, Plane: receivePlane(messages, s.Planes.Event), Logger: logger}
+	route.Events = workerEvents
 	options := frontendOptions(s, logger)
+	options.Loads = workerEvents
 	options.Backend, options.Transport, options.Routers = backend, frontend.TCP{Client: transport}, route.Routers()
 	if err := addGRPC(&options, s); err != nil {
 		return err
@@ -211,6 +214,7 @@ func frontendOptions(s *settings.Frontend, logger *slog.Logger) frontend.Options
 		ModelName: s.Discovery.ModelName, BlockSize: uint32(blockSize),
 		Loader:         &frontend.FileLoader{Resolver: &card.Resolver{ModelPath: s.Discovery.ModelPath}, ExcludeToolsWhenNone: p.ExcludeToolsWhenNone},
 		DecodeFallback: s.Router.DecodeFallback, MigrationLimit: s.Faults.MigrationLimit, MigrationMaxLength: limit,
+		Thresholds:        busyThresholds(&s.Faults),
 		MinInitialWorkers: s.Router.MinInitialWorkers, Inhibited: inhibited, Explain: s.Monitoring.Explain,
 		HTTP: frontend.HTTPOptions{Host: listenHost(h.Host), Port: h.Port, CertPath: h.TLSCertPath, KeyPath: h.TLSKeyPath, ClientCAPath: h.TLSClientCAPath,
 			DrainTimeout: h.ShutdownTimeout, DisableAdmin: p.DisableAdmin, EnableAnthropic: p.Anthropic, StripAnthropicPreamble: p.StripAnthropicPreamble},
@@ -223,6 +227,22 @@ func frontendOptions(s *settings.Frontend, logger *slog.Logger) frontend.Options
 		Endpoint: frontend.Endpoints{Chat: s.Paths.Chat, Completions: s.Paths.Completions, Embeddings: s.Paths.Embeddings, Responses: s.Paths.Responses,
 			Models: s.Paths.Models, Anthropic: s.Paths.Anthropic, Health: s.Paths.Health, Live: s.Paths.Live, Metrics: s.Paths.Metrics},
 	}
+}
+
+// busyThresholds are the thresholds of models that have none of their own.
+func busyThresholds(f *settings.Faults) admin.Thresholds {
+	var t admin.Thresholds
+	if value, set := f.DecodeBlocksThreshold.Get(); set {
+		t.ActiveDecodeBlocks = &value
+	}
+	if value, set := f.PrefillTokensThreshold.Get(); set {
+		tokens := uint64(value)
+		t.ActivePrefillTokens = &tokens
+	}
+	if value, set := f.PrefillTokensFraction.Get(); set {
+		t.ActivePrefillTokensFraction = &value
+	}
+	return t
 }
 
 // listenHost turns the address for "everywhere" into what the listener calls it, so that IPv6 clients get in too.
