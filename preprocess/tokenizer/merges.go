@@ -140,14 +140,21 @@ func (m *merges) applyBytes(dst []uint32, piece string, bytes *[256]uint32) []ui
 }
 
 // applyShort is apply for up to short symbols, given the ranks of their pairs. It leaves merged symbols where they are and links those
-// that count; the lowest rank is found without branches, which no processor could foresee.
+// that count; the lowest rank is found without branches, which no processor could foresee. What a pair becomes is read along with its rank,
+// long before it is needed.
 func (m *merges) applyShort(symbols []uint32, ranks *[short]uint32) []uint32 {
 	n := len(symbols)
 	var next, previous [short + 2]uint8
+	var into [short]uint32
 	for i := range n {
 		next[i], previous[i+1] = uint8(i+1), uint8(i)
 	}
 	ranks[n-1] = none
+	for i, r := range ranks[:n] {
+		if r != none {
+			into[i] = m.into[r]
+		}
+	}
 	for {
 		best := uint32(none)<<indexBits | (1<<indexBits - 1)
 		for i, r := range ranks[:n] {
@@ -159,17 +166,22 @@ func (m *merges) applyShort(symbols []uint32, ranks *[short]uint32) []uint32 {
 		}
 		right := next[at]
 		after := next[right]
-		into := m.into[rank]
-		symbols[at] = into
+		token := into[at]
+		symbols[at] = token
 		ranks[right] = none
 		next[at], previous[after] = after, uint8(at)
 		ranks[at] = none
 		if int(after) < n {
-			ranks[at] = m.rank(into, symbols[after])
+			if r := m.rank(token, symbols[after]); r != none {
+				ranks[at], into[at] = r, m.into[r]
+			}
 		}
 		if at > 0 {
 			before := previous[at]
-			ranks[before] = m.rank(symbols[before], into)
+			r := m.rank(symbols[before], token)
+			if ranks[before] = r; r != none {
+				into[before] = m.into[r]
+			}
 		}
 	}
 	out := symbols[:0]
