@@ -241,3 +241,12 @@ func (f *frontend) serve(t *testing.T) string {
 	})
 	return name
 }
+
+func readAll(t *testing.T, r io.Reader) string {
+	t.Helper()
+	text, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
