@@ -109,7 +109,7 @@ func (f *Frontend) declareLoad() {
 	t.add(nullable(&l.QueueThreshold, number(0, unbounded)), spec{name: "router_queue_threshold", flag: "router-queue-threshold", env: names("DYN_ROUTER_QUEUE_THRESHOLD"), help: "Fraction of prefill capacity above which requests wait in a queue; unset never queues."})
 	t.add(required(&l.QueuePolicy, "fcfs", oneOf("fcfs", "wspt")), spec{name: "router_queue_policy", flag: "router-queue-policy", env: names("DYN_ROUTER_QUEUE_POLICY"), help: "Order of the queue: fcfs for tail TTFT, wspt for average TTFT."})
 	t.add(required(&l.PolicyConfig, "", text()), spec{name: "router_policy_config", flag: "router-policy-config", env: names("DYN_ROUTER_POLICY_CONFIG"), help: "YAML file of policy classes and worker selection, read at start."})
-	t.add(required(&l.OverlapRefreshAfter, 10*time.Second, duration(time.Second, 0)), spec{name: "router_overlap_refresh_after_secs", env: names("DYN_ROUTER_OVERLAP_REFRESH_AFTER_SECS"), help: "Seconds in the queue after which a request's overlap is looked up again; 0 for never."})
+	t.add(required(&l.OverlapRefreshAfter, 10*time.Second, duration(time.Second, -86400)), spec{name: "router_overlap_refresh_after_secs", env: names("DYN_ROUTER_OVERLAP_REFRESH_AFTER_SECS"), help: "Seconds in the queue after which a request's overlap is looked up again; 0 or less for never."})
 	t.add(required(&l.ActiveRequestExpiry, 300*time.Second, duration(time.Second, 1)), spec{name: "router_active_request_expiry_secs", env: names("DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS"), help: "Seconds without progress after which a request is no longer counted as load."})
 }
 

@@ -128,6 +128,20 @@ func TestGoodFile(t *testing.T) {
 	}
 }
 
+// The policy file that operators are shown is a good one.
+func TestTheOperationsPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "```yaml\n")
+	text, _, _ = strings.Cut(text, "```")
+	config, err := policy.Parse("operations.md", []byte(text))
+	if err != nil || len(config.Root.Classes) != 5 {
+		t.Errorf("%+v, %v", config, err)
+	}
+}
+
 // Anchors, aliases and merges save an operator repetition; what a file may grow to by them is bounded.
 func TestAliases(t *testing.T) {
 	config, err := policy.Parse("x", []byte(`default_policy_family: f
