@@ -18,8 +18,10 @@ import (
 // FileLoader loads models from the files that their cards name.
 type FileLoader struct {
 	Resolver *card.Resolver
-	// Stages makes the output parsers of a card; nil leaves all output as it is.
-	Stages func(c *card.Card) (pipeline.TextStages, error)
+	// SecondParsers selects the second generation of output parsers where there is one.
+	SecondParsers bool
+	// Warn is told of parsers that a card names and nobody knows; it may be nil.
+	Warn func(message string)
 	// ExcludeToolsWhenNone leaves tools out of the prompt when the client forbids calls.
 	ExcludeToolsWhenNone bool
 
@@ -46,9 +48,9 @@ func (l *FileLoader) Load(ctx context.Context, c *card.Card) (*pipeline.Model, e
 	if budget := tokenBudget(c); budget != nil {
 		m.ContextLength, m.RejectPromptOverflow, m.RejectTotalOverflow = int(budget.CombinedLimit), budget.RejectPrompt, budget.RejectTotal
 	}
-	formatter, err := prompt.Load(prompt.Files{Template: files.ChatTemplate, TokenizerConfig: files.PromptFormatter, Config: files.Config, Name: c.DisplayName},
-		prompt.Options{ParseArguments: c.Runtime.ToolCallArguments == "json_object", DefaultThinking: defaultThinking(c),
-			Family: prompt.FamilyOf(deref(c.Runtime.ToolCallParser), deref(c.Runtime.ReasoningParser))})
+	options := prompt.Options{ParseArguments: c.Runtime.ToolCallArguments == "json_object", DefaultThinking: defaultThinking(c),
+		Family: prompt.FamilyOf(deref(c.Runtime.ToolCallParser), deref(c.Runtime.ReasoningParser))}
+	formatter, err := prompt.Load(prompt.Files{Template: files.ChatTemplate, TokenizerConfig: files.PromptFormatter, Config: files.Config, Name: c.DisplayName}, options)
 	switch {
 	case err == nil:
 		m.Renderer = &renderer{formatter: formatter, excludeTools: l.ExcludeToolsWhenNone && c.Runtime.ExcludeTools}
@@ -57,11 +59,7 @@ func (l *FileLoader) Load(ctx context.Context, c *card.Card) (*pipeline.Model, e
 	case c.ModelType.Has(card.Chat):
 		return nil, fmt.Errorf("model %s is registered for chat: %w", c.DisplayName, err)
 	}
-	if l.Stages != nil {
-		if m.Stages, err = l.Stages(c); err != nil {
-			return nil, err
-		}
-	}
+	m.Stages = l.parsersOf(c, options)
 	return m, nil
 }
 
@@ -142,6 +140,20 @@ type renderer struct {
 
 // Render implements pipeline.Renderer.
 func (r *renderer) Render(_ context.Context, chat *pipeline.Chat) (string, error) {
+	request := promptRequest(chat)
+	if r.excludeTools && chat.ToolChoice == "none" {
+		request.Tools = nil
+	}
+	text, err := r.formatter.Render(request)
+	var refusal *prompt.Refusal
+	if errors.As(err, &refusal) {
+		return "", &pipeline.PromptError{Param: refusal.Param, Message: refusal.Message}
+	}
+	return text, err
+}
+
+// promptRequest is a conversation as templates take it.
+func promptRequest(chat *pipeline.Chat) prompt.Request {
 	request := prompt.Request{Messages: chat.Messages, Tools: chat.Tools, Arguments: chat.TemplateArguments,
 		ReasoningEffort: chat.ReasoningEffort, Thinking: chat.ThinkingType(),
 		NoGenerationPrompt:   chat.AddGenerationPrompt != nil && !*chat.AddGenerationPrompt,
@@ -154,13 +166,5 @@ func (r *renderer) Render(_ context.Context, chat *pipeline.Chat) (string, error
 	default:
 		request.Constrained, request.NamedTool = true, true
 	}
-	if r.excludeTools && chat.ToolChoice == "none" {
-		request.Tools = nil
-	}
-	text, err := r.formatter.Render(request)
-	var refusal *prompt.Refusal
-	if errors.As(err, &refusal) {
-		return "", &pipeline.PromptError{Param: refusal.Param, Message: refusal.Message}
-	}
-	return text, err
+	return request
 }

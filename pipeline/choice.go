@@ -21,6 +21,7 @@ type choice struct {
 	decoder Decoder
 	stops   stopStrings
 	stage   TextStage
+	show    func(Piece) // what the stage finds, made once
 
 	tokens          int
 	bytes           int
@@ -53,6 +54,7 @@ func (r *Run) choice(index uint32) (*choice, error) {
 			return nil, err
 		}
 		c.stage = stage
+		c.show = func(piece Piece) { r.piece(c, piece) }
 	}
 	r.choices[index] = c
 	return c, nil
@@ -158,7 +160,7 @@ func (r *Run) say(c *choice, text string) {
 		r.pending = append(r.pending, Delta{Index: c.index, Content: text})
 		return
 	}
-	c.stage.Feed(text, func(piece Piece) { r.piece(c, piece) })
+	c.stage.Feed(text, c.show)
 }
 
 func (r *Run) piece(c *choice, piece Piece) {
@@ -173,10 +175,10 @@ func (r *Run) piece(c *choice, piece Piece) {
 func (r *Run) conclude(c *choice, reason inference.FinishReason, stop inference.StopReason, first int) {
 	c.done = true
 	if c.stage != nil {
-		reason = c.stage.Finish(reason, func(piece Piece) { r.piece(c, piece) })
+		reason = c.stage.Finish(reason, c.show)
 	}
 	last := len(r.pending) - 1
-	if last < first || len(r.pending[last].ToolCalls) > 0 {
+	if last < first {
 		r.pending = append(r.pending, Delta{Index: c.index})
 		last++
 	}
@@ -242,7 +244,13 @@ func (r *Run) flushUnfinished(c *choice) {
 	first := len(r.pending)
 	r.say(c, r.flushText(c))
 	if c.stage != nil {
-		c.stage.Finish(inference.FinishNone, func(piece Piece) { r.piece(c, piece) })
+		if reason := c.stage.Finish(inference.FinishNone, c.show); reason != inference.FinishNone {
+			// Clients wait for a reason before they act on calls.
+			if len(r.pending) == first {
+				r.pending = append(r.pending, Delta{Index: c.index})
+			}
+			r.pending[len(r.pending)-1].Finish = reason
+		}
 	}
 	c.done = true
 	if len(r.pending) > first && !c.opened {

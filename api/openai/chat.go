@@ -280,7 +280,7 @@ func (a *API) appendDelta(b []byte, c *chatAnswer, delta *pipeline.Delta) []byte
 			b = append(b, ',')
 		}
 	}
-	if delta.Content != "" || len(delta.ToolCalls) > 0 && delta.ToolCalls[0].ID != "" {
+	if delta.Content != "" || len(delta.ToolCalls) > 0 {
 		b = append(b, `"content":`...)
 		b = appendString(b, delta.Content)
 	}

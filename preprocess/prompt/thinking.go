@@ -8,6 +8,8 @@ type Thinking struct {
 	On *bool
 	// Mode is thinking_mode and Effort the reasoning effort, "" when absent.
 	Mode, Effort string
+	// ForceContent asks for the reasoning as content where there is no other (force_nonempty_content).
+	ForceContent bool
 }
 
 // Thinking returns what the request wants. Arguments that cannot be read say nothing: rendering refuses them.
@@ -17,7 +19,8 @@ func (o Options) Thinking(request Request) Thinking {
 	if err != nil {
 		return Thinking{}
 	}
-	t := Thinking{Mode: a.get(thinkingModeKey).Str()}
+	force := a.get("force_nonempty_content")
+	t := Thinking{Mode: a.get(thinkingModeKey).Str(), ForceContent: force.Kind() == chattemplate.KindBool && force.IsTrue()}
 	if effort := a.get(effortKey); effort.Kind() == chattemplate.KindString {
 		t.Effort = effort.Str()
 	}

@@ -1,0 +1,102 @@
+package frontend
+
+import (
+	"signalbox/inference"
+	"signalbox/model/card"
+	"signalbox/pipeline"
+	"signalbox/postprocess"
+	"signalbox/postprocess/toolcall"
+	"signalbox/preprocess/prompt"
+)
+
+// parsers shows a card's output parsers to the pipeline.
+type parsers struct {
+	names   postprocess.Parsers
+	options prompt.Options
+}
+
+// parsersOf returns the output parsers that a card names.
+func (l *FileLoader) parsersOf(c *card.Card, options prompt.Options) *parsers {
+	p := &parsers{options: options,
+		names: postprocess.Parsers{Tool: deref(c.Runtime.ToolCallParser), Reasoning: deref(c.Runtime.ReasoningParser), Version: toolcall.Version1}}
+	if l.SecondParsers {
+		p.names.Version = toolcall.Version2
+	}
+	if l.Warn != nil {
+		for _, problem := range p.names.Unknown() {
+			l.Warn("model " + c.DisplayName + ": " + problem)
+		}
+	}
+	return p
+}
+
+// NeedsSpecialTokens implements pipeline.TextStages.
+func (p *parsers) NeedsSpecialTokens() bool { return p.names.NeedsSpecialTokens() }
+
+// CountsReasoning implements pipeline.TextStages.
+func (p *parsers) CountsReasoning() bool { return p.names.Reasoning != "" }
+
+// New implements pipeline.TextStages.
+func (p *parsers) New(job *pipeline.Job, text string) (pipeline.TextStage, error) {
+	parsing := &job.Parsing
+	if p.names.Tool == "" && p.names.Reasoning == "" && parsing.ToolChoice < pipeline.ToolChoiceRequired {
+		return nil, nil
+	}
+	request := postprocess.Request{Choice: choices[parsing.ToolChoice], Function: parsing.ToolName, JSON: parsing.JSONConstrained, Prompt: text, Whole: !job.Streaming,
+		FirstCallOnly: parsing.ParallelToolCalls != nil && !*parsing.ParallelToolCalls}
+	for _, tool := range parsing.Tools {
+		request.Tools = append(request.Tools, toolcall.Tool{Name: tool.Name, Parameters: tool.Parameters})
+	}
+	if chat := job.Prompt.Chat; chat != nil && p.names.Reasoning != "" {
+		wish := p.options.Thinking(promptRequest(chat))
+		request.Thinking = postprocess.Thinking{On: wish.On, Mode: wish.Mode, Effort: wish.Effort}
+		request.FillContent = wish.ForceContent
+	}
+	stage := postprocess.New(p.names, request)
+	if stage == nil {
+		return nil, nil
+	}
+	s := &textStage{stage: stage}
+	s.take = s.pass
+	return s, nil
+}
+
+var choices = [...]postprocess.Choice{pipeline.ToolChoiceAuto: postprocess.Auto, pipeline.ToolChoiceNone: postprocess.None,
+	pipeline.ToolChoiceRequired: postprocess.Required, pipeline.ToolChoiceNamed: postprocess.Named}
+
+// textStage shows a stage to the pipeline.
+type textStage struct {
+	stage *postprocess.Stage
+	emit  func(pipeline.Piece)
+	take  func(postprocess.Piece) // pass, made once
+}
+
+func (s *textStage) pass(piece postprocess.Piece) {
+	shown := pipeline.Piece{Content: piece.Content, Reasoning: piece.Reasoning}
+	for _, call := range piece.Calls {
+		shown.ToolCalls = append(shown.ToolCalls, pipeline.ToolCallDelta{Index: call.Index, ID: call.ID, Name: call.Name, Arguments: call.Arguments})
+	}
+	s.emit(shown)
+}
+
+// Feed implements pipeline.TextStage.
+func (s *textStage) Feed(text string, emit func(pipeline.Piece)) {
+	s.emit = emit
+	s.stage.Feed(text, s.take)
+}
+
+// Finish implements pipeline.TextStage.
+func (s *textStage) Finish(reason inference.FinishReason, emit func(pipeline.Piece)) inference.FinishReason {
+	s.emit = emit
+	finish := s.stage.Finish(s.take)
+	switch reason {
+	case inference.FinishNone, inference.FinishStop, inference.FinishEOS:
+		switch finish {
+		case postprocess.ToolCalls:
+			return inference.FinishToolCalls
+		case postprocess.Length:
+			return inference.FinishLength
+		}
+	}
+	return reason
+}
