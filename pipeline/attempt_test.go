@@ -3,11 +3,14 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"signalbox/inference"
 	"signalbox/router"
@@ -172,7 +175,6 @@ func TestWhatMayNotMove(t *testing.T) {
 		"guided":            func(_ *bench, j *Job) { j.Request.Sampling.Guided = &inference.GuidedDecoding{Regex: "x"} },
 		"several choices":   func(_ *bench, j *Job) { j.Request.Sampling.N = ptr(uint8(2)) },
 		"pinned":            func(_ *bench, j *Job) { j.Request.Routing.BackendInstanceID = ptr(uint64(1)) },
-		"nothing is left":   func(_ *bench, j *Job) { j.Request.Stop.MaxTokens = ptr(uint32(1)) },
 		"application error": func(b *bench, _ *Job) { b.workers.scripts[1].fail = inference.Errorf(inference.BackendUnknown, "x") },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -191,6 +193,174 @@ func TestWhatMayNotMove(t *testing.T) {
 		})
 	}
 }
+
+// TestAnAnswerThatWasThere: a stream that breaks after the last token that it may have, or after its finish, has lost nothing.
+func TestAnAnswerThatWasThere(t *testing.T) {
+	for name, items := range map[string][]*inference.Output{
+		"the last token":  {say("ab"), say("c")},
+		"the finish":      {say("abc"), finish(inference.FinishLength)},
+		"an early finish": {say("a"), finish(inference.FinishEOS)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(&script{items: items, fail: lost()}, &script{items: []*inference.Output{say("x")}})
+			b.MigrationLimit = 1
+			got := b.run(t, job(func(r *inference.Request) { r.Stop.MaxTokens = ptr(uint32(3)) }))
+			if got.err != nil || !strings.HasPrefix("abc", got.text) || got.finish == inference.FinishNone {
+				t.Errorf("%+v", got)
+			}
+			if len(b.workers.requests) != 1 {
+				t.Errorf("%d workers were asked", len(b.workers.requests))
+			}
+			if b.ledger.open != 0 || b.workers.streams() != 0 {
+				t.Errorf("%d placements and %d streams are open", b.ledger.open, b.workers.streams())
+			}
+		})
+	}
+	// An application error is the answer, whatever came before it.
+	b := newBench(&script{items: []*inference.Output{say("abc")}, fail: inference.Errorf(inference.BackendUnknown, "x")})
+	if got := b.run(t, job(func(r *inference.Request) { r.Stop.MaxTokens = ptr(uint32(3)) })); kindOf(got.err) != inference.BackendUnknown {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestAMovedDecodeGetsItsPromptAgain: the second decode worker is handed what a prefill worker computed for it, of the prompt and all
+// that was generated.
+func TestAMovedDecodeGetsItsPromptAgain(t *testing.T) {
+	for name, items := range map[string][]*inference.Output{"after a token": {say("on")}, "before the first": nil} {
+		t.Run(name, func(t *testing.T) {
+			prefill := &script{items: []*inference.Output{handOver(`"d"`), finish(inference.FinishLength)}}
+			b, pool := disaggregated([]*script{{items: items, fail: lost()}, {items: []*inference.Output{say("e"), finish(inference.FinishStop)}}}, []*script{prefill})
+			b.MigrationLimit = 1
+			got := b.run(t, job(nil))
+			sofar := ""
+			if items != nil {
+				sofar = "on"
+			}
+			if got.err != nil || got.text != sofar+"e" {
+				t.Fatalf("%+v", got)
+			}
+			var told []string
+			for _, r := range b.workers.requests {
+				told = append(told, fmt.Sprintf("%s %d %v", bytesOf(r.TokenIDs), *r.Stop.MaxTokens, r.PrefillResult != nil))
+			}
+			want := []string{"prompt 1 false", "prompt 100 true", "prompt" + sofar + " 1 false", fmt.Sprintf("prompt%s %d true", sofar, 100-len(sofar))}
+			if !slices.Equal(told, want) {
+				t.Errorf("workers were sent %q, want %q", told, want)
+			}
+			for i, routing := range pool.requests {
+				if routing.PrefillWorkerID != nil {
+					t.Errorf("prefill %d was bound to a worker", i)
+				}
+			}
+			b.ledger.settled(t, "1 Disconnected", "2 ")
+			pool.settled(t, "3 ", "3 ")
+		})
+	}
+}
+
+// TestNoTokenIsLostOrDoubled numbers the tokens: whatever workers break wherever, the client sees each number once, in order, and as
+// many as it asked for.
+func TestNoTokenIsLostOrDoubled(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		breaks := rapid.SliceOfN(rapid.IntRange(0, 30), 0, 6).Draw(t, "tokens before each break")
+		limit := rapid.Uint32Range(1, 90).Draw(t, "max_tokens")
+		numbering := &counting{breaks: breaks, size: rapid.IntRange(1, 4).Draw(t, "tokens per item")}
+		b := newBench()
+		for range len(breaks) + 1 {
+			b.ledger.workers = append(b.ledger.workers, uint64(len(b.ledger.workers)+1))
+		}
+		b.MigrationLimit = len(breaks)
+		b.Decode.Sender = numbering
+		j := job(func(r *inference.Request) {
+			r.TokenIDs = []uint32{400, 401}
+			r.Stop.MaxTokens = &limit
+		})
+		run, err := b.Generate(context.Background(), j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer run.Close()
+		var got []uint32
+		for {
+			delta, err := run.Next(context.Background())
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, delta.TokenIDs...)
+		}
+		if len(got) != int(limit) {
+			t.Fatalf("%d tokens of %d: %v", len(got), limit, got)
+		}
+		for i, id := range got {
+			if id != uint32(i) {
+				t.Fatalf("token %d is number %d: %v", i, id, got)
+			}
+		}
+		if usage := run.Usage(); usage.CompletionTokens != int(limit) || usage.PromptTokens != 2 {
+			t.Fatalf("usage %+v", usage)
+		}
+		if b.ledger.open != 0 {
+			t.Fatalf("%d placements are open", b.ledger.open)
+		}
+	})
+}
+
+// counting is workers that continue to count where the prompt ends: token 0 after a prompt of letters. Each request but the last is
+// broken off after some tokens.
+type counting struct {
+	breaks []int
+	size   int
+	asked  int
+}
+
+func (c *counting) Send(_ context.Context, _ inference.Target, r *inference.Request) (inference.Stream, error) {
+	s := &countingStream{left: int(*r.Stop.MaxTokens), breaks: -1, size: c.size}
+	if last := r.TokenIDs[len(r.TokenIDs)-1]; last < 400 {
+		s.number = last + 1
+	}
+	if c.asked < len(c.breaks) {
+		s.breaks = c.breaks[c.asked]
+	}
+	c.asked++
+	return s, nil
+}
+
+type countingStream struct {
+	number uint32
+	left   int
+	breaks int // tokens until the break; -1 for none
+	size   int
+	done   bool
+}
+
+func (s *countingStream) Next(context.Context) (*inference.Output, error) {
+	if s.breaks == 0 {
+		return nil, lost()
+	}
+	if s.done {
+		return nil, io.EOF
+	}
+	count := min(s.size, s.left)
+	if s.breaks > 0 {
+		count = min(count, s.breaks)
+		s.breaks -= count
+	}
+	output := &inference.Output{}
+	for range count {
+		output.TokenIDs = append(output.TokenIDs, s.number)
+		s.number++
+	}
+	if s.left -= count; s.left == 0 && count == 0 {
+		output.Finish, s.done = inference.FinishLength, true
+	}
+	return output, nil
+}
+
+func (s *countingStream) Buffered() bool { return false }
+func (s *countingStream) Close() error   { return nil }
 
 // TestCancellationGivesThePlacementBack cancels, or closes, at every point of a request's way.
 func TestCancellationGivesThePlacementBack(t *testing.T) {

@@ -32,8 +32,11 @@ func (r *Run) runPrefill() error {
 	if p.Disaggregate != nil {
 		if pin := p.Disaggregate(r.context, r.request); pin != nil {
 			r.how.Pin = pin
-			r.request.Annotations = append(r.request.Annotations, bypassAnnotation)
-			r.pending = append(r.pending, Delta{Event: bypassAnnotation, Comments: []string{"true"}})
+			if !r.bypassed {
+				r.bypassed = true
+				r.request.Annotations = append(r.request.Annotations, bypassAnnotation)
+				r.pending = append(r.pending, Delta{Event: bypassAnnotation, Comments: []string{"true"}})
+			}
 			return nil
 		}
 	}
@@ -62,6 +65,12 @@ func (r *Run) prefillOn(hop *Hop, leg *inference.Request, how *router.Attempt, s
 	var info *inference.Bootstrap
 	placed := *hop
 	placed.Sender = senderFunc(func(ctx context.Context, target inference.Target, request *inference.Request) (inference.Stream, error) {
+		if hop.Constrain != nil { // before the worker begins: an answer that nobody could fetch would be in vain
+			r.request.Routing.RequiredTaints, r.request.Routing.PreferredTaints = r.asked.routing.RequiredTaints, r.asked.routing.PreferredTaints
+			if err := hop.Constrain(target.WorkerID, r.request); err != nil {
+				return nil, err
+			}
+		}
 		sent, worker := *request, target.WorkerID // in a copy: the worker's id would pin the next try
 		info = r.bootstrapFor(hop, target.WorkerID, &sent)
 		sent.Bootstrap = info
@@ -75,12 +84,6 @@ func (r *Run) prefillOn(hop *Hop, leg *inference.Request, how *router.Attempt, s
 	r.prefill = a.placement
 	waited := time.Since(start)
 	r.prefillWait = &waited
-	if hop.Constrain != nil {
-		if err := hop.Constrain(a.placement.WorkerID, r.request); err != nil {
-			a.end(err)
-			return nil, err
-		}
-	}
 	r.decodeOnly(a.placement)
 	if info != nil {
 		r.request.Bootstrap = info

@@ -27,6 +27,9 @@ type Run struct {
 	cancel   context.CancelFunc
 	context  context.Context
 	migrated int
+	// asked is the request's routing before any prefill worker had it; bypassed tells that the pipeline chose the decode worker itself.
+	asked    askedRouting
+	bypassed bool
 
 	choices  []*choice
 	finished int
@@ -57,6 +60,7 @@ func (p *Pipeline) Generate(ctx context.Context, job *Job) (*Run, error) {
 	if n := job.Request.Sampling.N; n != nil {
 		r.expected = int(*n)
 	}
+	r.asked = askedRouting{job.Request.Routing, job.Request.RouterOverride}
 	r.usage.PromptTokens = r.original
 	r.how.Explain = p.OnDecision != nil
 	if err := r.start(); err != nil {
@@ -112,6 +116,9 @@ func (r *Run) Next(ctx context.Context) (*Delta, error) {
 			}
 		case errors.Is(err, io.EOF):
 			r.finish(io.EOF)
+		case r.finished >= r.expected:
+			r.finish(io.EOF) // the answer was complete: nothing is lost with its end
+		case r.complete(err):
 		case r.migrate(ctx, err):
 		default:
 			r.finish(err)
@@ -229,10 +236,29 @@ func (r *Run) canMigrate() bool {
 	return p.MigrationLimit > 0 && r.migrated < p.MigrationLimit && r.expected == 1 && r.request.Sampling.Guided == nil
 }
 
+// complete ends a run whose stream broke when all tokens that it may have were there: only the word of its end is missing.
+func (r *Run) complete(failure error) bool {
+	limit := r.job.Request.Stop.MaxTokens
+	if r.expected != 1 || limit == nil || len(r.choices) == 0 || r.choices[0] == nil || r.choices[0].tokens < int(*limit) ||
+		!inference.KindOf(failure).Migratable() {
+		return false
+	}
+	if err := r.absorb(&inference.Output{Finish: inference.FinishLength}); err != nil {
+		r.finish(err)
+		return true
+	}
+	r.current.end(failure) // the client has all, but the worker is gone
+	r.finish(io.EOF)
+	return true
+}
+
 // migrate moves the request to another worker after a failure that allows it. Before the first token that costs the client
 // nothing and is always tried; afterwards the configured limit holds.
 func (r *Run) migrate(ctx context.Context, failure error) bool {
 	p := r.pipeline
+	if r.bypassed {
+		r.how.Pin = nil // it was not the client's wish
+	}
 	if ctx.Err() != nil || !inference.KindOf(failure).Migratable() || pinned(r.request, r.how) {
 		return false
 	}
@@ -252,13 +278,25 @@ func (r *Run) migrate(ctx context.Context, failure error) bool {
 	r.how.Tried = append(r.how.Tried, worker)
 	r.how.LastError = failure
 	p.Observer.Migrated(p.Model.Name, kind)
-	a, err := p.dispatch(r.context, &p.Decode, r.request, &r.how)
-	if err != nil {
+	if err := r.startAgain(); err != nil {
 		r.finish(err)
-		return true
 	}
-	r.replace(a)
 	return true
+}
+
+// startAgain sends the request on its way once more. Where prompts are computed elsewhere, this one is too: what a prefill worker
+// had ready was for the worker that is gone.
+func (r *Run) startAgain() error {
+	r.request.PrefillResult, r.request.Bootstrap = nil, nil
+	r.request.Routing, r.request.RouterOverride = r.asked.routing, r.asked.override
+	r.how.Phase, r.how.Untracked = router.Aggregated, false
+	return r.start()
+}
+
+// askedRouting is what the client asked of the router.
+type askedRouting struct {
+	routing  inference.Routing
+	override *inference.RouterOverride
 }
 
 func (r *Run) replace(a *attempt) {
@@ -288,7 +326,6 @@ func (r *Run) continueElsewhere() bool {
 	if next.Stop.MaxTokens != nil && *next.Stop.MaxTokens == 0 {
 		return false
 	}
-	next.PrefillResult, next.Bootstrap = nil, nil
 	r.generated = r.generated[:0]
 	r.request = next
 	return true
