@@ -183,7 +183,7 @@ func (k *kvRouting) makeIndex(config *kv.Config, options *kv.Options) error {
 func warnIgnored(config *kv.Config, logger *slog.Logger) {
 	for name, asked := range map[string]bool{
 		"use_remote_indexer": config.UseRemoteIndexer, "serve_indexer": config.ServeIndexer,
-		"shared_cache_type": config.SharedCacheType != "none", "conditional_disagg_enabled": config.ConditionalDisagg,
+		"shared_cache_type": config.SharedCacheType != "none",
 	} {
 		if asked {
 			logger.Warn("a router setting has no effect: this build does not have it yet", "setting", name)

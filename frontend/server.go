@@ -91,6 +91,7 @@ func (f *Frontend) build(ctx context.Context, set *model.Set) (*server, error) {
 	if f.options.MigrationLimit == 0 {
 		s.pipeline.MigrationLimit = int(set.Card.MigrationLimit)
 	}
+	s.pipeline.Disaggregate = s.conditional()
 	return s, nil
 }
 

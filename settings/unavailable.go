@@ -13,7 +13,6 @@ var Unavailable = map[string]string{
 	"serve_indexer":               "an index for other routers",
 	"use_remote_indexer":          "an index for other routers",
 	"enable_session_prefix_index": "an index of sessions",
-	"conditional_disagg_enabled":  "conditional disaggregation",
 	"shared_cache_type=hicache":   "the shared cache",
 	"lora_enabled":                "routing by LoRA adapter",
 	"response_plane=quic":         "the QUIC response plane",

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 
 	"signalbox/frontend"
 	"signalbox/router/analytic"
+	"signalbox/router/disagg"
 	"signalbox/router/kv"
 	"signalbox/router/policy"
 	"signalbox/settings"
@@ -15,6 +17,9 @@ import (
 func routing(s *settings.Frontend, logger *slog.Logger) (frontend.Routing, error) {
 	r := frontend.Routing{Mode: string(s.Router.Mode), DeviceRatio: s.Router.DeviceRatio, KV: kvConfig(s),
 		Catalog: policies(), RequestExpiry: s.Load.ActiveRequestExpiry, OverlapRefreshAfter: max(0, s.Load.OverlapRefreshAfter), Logger: logger}
+	if err := conditionalDisagg(s, &r.KV); err != nil {
+		return r, err
+	}
 	if err := r.KV.Validate(); err != nil {
 		return r, err
 	}
@@ -52,6 +57,27 @@ func routing(s *settings.Frontend, logger *slog.Logger) (frontend.Routing, error
 			"system", m.System, "model", m.ModelPath)
 	}
 	return r, nil
+}
+
+// conditionalDisagg translates the rules for skipping the prefill workers.
+func conditionalDisagg(s *settings.Frontend, c *kv.Config) error {
+	if !s.Router.ConditionalDisagg {
+		return nil
+	}
+	if s.Router.Mode != settings.KV || !s.Indexer.KVEvents {
+		return errors.New("--router-conditional-disagg requires --router-mode=kv and --router-kv-events")
+	}
+	rules := disagg.Default()
+	if text := s.Router.ConditionalConfig; text != "" {
+		var err error
+		if rules, err = disagg.Parse([]byte(text)); err != nil {
+			return fmt.Errorf("--router-conditional-disagg-config %w", err)
+		}
+	}
+	c.ConditionalDisagg, c.ConditionalPolicy = true, string(rules.Policy)
+	c.EffISLThreshold, c.EffISLRatioThreshold = rules.UncachedTokens, rules.UncachedRatio
+	c.PrefillBusyThreshold, c.DecodeBusyThreshold = rules.PrefillBusy, rules.DecodeBusy
+	return rules.Check(c.QueueThreshold)
 }
 
 // kvConfig is the configuration of KV routers as the settings have it.

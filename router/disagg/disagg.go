@@ -4,7 +4,14 @@
 // All comparisons are strict, and what is not known speaks for the normal path over the prefill worker.
 package disagg
 
-import "fmt"
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
 
 // Policy says which observations may send a request past the prefill workers.
 type Policy string
@@ -31,6 +38,70 @@ type Config struct {
 	PrefillBusy *float64
 	// DecodeBusy is the fraction of its KV blocks above which a decode worker must not take the prompt too; nil for no such guard.
 	DecodeBusy *float64
+}
+
+// Default returns the configuration of a router that switches the decision on and says nothing else.
+func Default() Config {
+	return Config{Enabled: true, Policy: ISLBounding, UncachedTokens: 2048, UncachedRatio: 0.7}
+}
+
+// settings are the members of the JSON form.
+type settings struct {
+	Policy      *Policy  `json:"policy"`
+	Tokens      *uint64  `json:"eff_isl_threshold"`
+	Ratio       *float64 `json:"eff_isl_ratio_threshold"`
+	PrefillBusy *float64 `json:"prefill_busy_threshold"`
+	DecodeBusy  *float64 `json:"decode_busy_threshold"`
+}
+
+// Parse reads the JSON form over the defaults. The error continues a sentence that begins with the setting's name.
+func Parse(text []byte) (Config, error) {
+	config := Default()
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil || members == nil {
+		return config, fmt.Errorf("must be a JSON object")
+	}
+	var unknown []string
+	for name := range members {
+		if !slices.Contains([]string{"policy", "eff_isl_threshold", "eff_isl_ratio_threshold", "prefill_busy_threshold", "decode_busy_threshold"}, name) {
+			unknown = append(unknown, name)
+		}
+	}
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		return config, fmt.Errorf("has unknown field(s): %s", strings.Join(unknown, ", "))
+	}
+	var read settings
+	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&read); err != nil {
+		return config, fmt.Errorf("cannot be read: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if read.Policy != nil {
+		config.Policy = *read.Policy
+	}
+	if read.Tokens != nil {
+		config.UncachedTokens = *read.Tokens
+	}
+	if read.Ratio != nil {
+		config.UncachedRatio = *read.Ratio
+	}
+	config.PrefillBusy, config.DecodeBusy = read.PrefillBusy, read.DecodeBusy
+	return config, config.ranges()
+}
+
+// ranges checks values that make no sense.
+func (c *Config) ranges() error {
+	if !slices.Contains([]Policy{ISLBounding, PrefillLoad, ISLOrLoad}, c.Policy) {
+		return fmt.Errorf("policy %q must be one of %s, %s, %s", c.Policy, ISLBounding, PrefillLoad, ISLOrLoad)
+	}
+	if !(c.UncachedRatio >= 0 && c.UncachedRatio <= 1) {
+		return fmt.Errorf("eff_isl_ratio_threshold must be between 0 and 1")
+	}
+	for name, value := range map[string]*float64{"prefill_busy_threshold": c.PrefillBusy, "decode_busy_threshold": c.DecodeBusy} {
+		if value != nil && (!(*value >= 0) || math.IsInf(*value, 0)) {
+			return fmt.Errorf("%s must be a finite number of at least 0", name)
+		}
+	}
+	return nil
 }
 
 // Check tells what the configuration lacks. queueThreshold stands in for a missing PrefillBusy.
