@@ -126,11 +126,12 @@ type HTTPOptions struct {
 
 // Endpoints are the paths of the routes.
 type Endpoints struct {
-	Chat, Completions, Embeddings, Responses, Models, Anthropic, Health, Live, Metrics string
+	Chat, Completions, Embeddings, Responses, Models, Anthropic, Health, Live, Metrics, Classify, Pooling string
 }
 
 // DefaultEndpoints are the paths that clients expect.
 func DefaultEndpoints() Endpoints {
 	return Endpoints{Chat: "/v1/chat/completions", Completions: "/v1/completions", Embeddings: "/v1/embeddings", Responses: "/v1/responses",
-		Models: "/v1/models", Anthropic: "/v1/messages", Health: "/health", Live: "/live", Metrics: "/metrics"}
+		Models: "/v1/models", Anthropic: "/v1/messages", Health: "/health", Live: "/live", Metrics: "/metrics",
+		Classify: "/v1/classify", Pooling: "/v1/pooling"}
 }

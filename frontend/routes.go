@@ -41,13 +41,21 @@ func (f *Frontend) handler() http.Handler {
 		{Path: e.Live, Methods: get, Handler: http.HandlerFunc(health.ServeLive), Summary: "Liveness"},
 		{Path: e.Metrics, Methods: get, Handler: observe.Handler(o.Metrics), Summary: "Prometheus metrics"},
 	}
-	// Routes of kinds that no model here can have: they exist and are off, which is how clients learn that.
-	never := func() bool { return false }
-	for _, path := range []string{"/v1/images/generations", "/v1/images/edits", "/v1/videos", "/v1/videos/stream", "/v1/videos/generations",
-		"/v1/videos/generations/stream", "/v1/audio/speech", "/v1/classify", "/v1/pooling", "/v1/rerank"} {
-		routes = append(routes, frontdoor.Route{Path: path, Methods: post, Handler: http.NotFoundHandler(), On: never})
+	media := func(kind openai.Kind, handler http.HandlerFunc, summary string, paths ...string) {
+		for _, path := range paths {
+			routes = append(routes, frontdoor.Route{Path: path, Methods: post, Handler: f.door.Track(handler), On: both(inference, on(kind)), Summary: summary})
+		}
 	}
-	routes = append(routes, frontdoor.Route{Path: "/v1/realtime", Methods: get, Handler: http.NotFoundHandler(), On: never})
+	media(openai.Images, api.Images, "Image generation", "/v1/images/generations")
+	media(openai.Images, api.ImageEdits, "Image generation from an image", "/v1/images/edits")
+	media(openai.Videos, api.Videos, "Video generation, whole or streamed", "/v1/videos/generations", "/v1/videos")
+	media(openai.Videos, api.VideoFrames, "Video generation as a stream of pictures", "/v1/videos/generations/stream", "/v1/videos/stream")
+	media(openai.Audios, api.Speech, "Speech from text", "/v1/audio/speech")
+	media(openai.Classify, api.Classify, "Classes of texts", e.Classify)
+	media(openai.Classify, api.Rerank, "Documents by how well they answer a query", "/v1/rerank")
+	media(openai.Pooling, api.Pooling, "Pooled vectors of texts", e.Pooling)
+	// It exists and is off, which is how clients learn that no model here serves it.
+	routes = append(routes, frontdoor.Route{Path: "/v1/realtime", Methods: get, Handler: http.NotFoundHandler(), On: func() bool { return false }})
 	if o.HTTP.EnableAnthropic && o.Companion == nil {
 		messages := anthropic.New(models, f.requests, anthropic.Options{BodyLimitMB: o.API.BodyLimitMB, DisableExtensions: o.API.DisableExtensions,
 			MetadataPrefix: o.API.MetadataPrefix, WriteTimeout: o.API.WriteTimeout, OverloadStatus: o.API.OverloadStatus,

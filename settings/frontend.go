@@ -219,7 +219,7 @@ type Experimental struct {
 
 // Paths are the routes that can be moved.
 type Paths struct {
-	Chat, Completions, Embeddings, Responses, Models, Anthropic, Health, Live, Metrics string
+	Chat, Completions, Embeddings, Responses, Models, Anthropic, Health, Live, Metrics, Classify, Pooling string
 }
 
 // Environment is what only variables set.

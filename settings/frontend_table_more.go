@@ -103,6 +103,8 @@ func (f *Frontend) declarePaths() {
 	path(&p.Health, "HEALTH", "/health")
 	path(&p.Live, "LIVE", "/live")
 	path(&p.Metrics, "METRICS", "/metrics")
+	path(&p.Classify, "CLASSIFY", "/v1/classify")
+	path(&p.Pooling, "POOLING", "/v1/pooling")
 	t.in("Environment of Services")
 	e := &f.Environment
 	t.add(required(&e.FileStore, "", text()), spec{name: "file_kv", env: names("DYN_FILE_KV"), help: "Directory of the file discovery backend; dynamo_store_kv in the temporary directory without it."})

@@ -51,7 +51,7 @@ func (a *API) Embed(w http.ResponseWriter, r *http.Request) {
 	}
 	observed.Model(model.Name())
 	observed.Dispatched()
-	answer, err := a.embed(r.Context(), model, newRequest(r.Header).ID, root.Raw())
+	answer, err := a.embed(r.Context(), model, newRequest(r.Header).ID, forwardBody(root, model.Name(), a.options.DisableExtensions))
 	if err != nil {
 		p := a.mapper.FromError(err, false)
 		observed.End(pipeline.Usage{}, p, r.Context().Err() != nil)

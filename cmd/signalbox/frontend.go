@@ -225,7 +225,8 @@ func frontendOptions(s *settings.Frontend, logger *slog.Logger) frontend.Options
 			Warn: func(message string) { logger.Warn(message) }},
 		Metrics: registry, Prefix: strings.TrimSpace(s.Monitoring.MetricsPrefix), Logger: logger, Version: version(),
 		Endpoint: frontend.Endpoints{Chat: s.Paths.Chat, Completions: s.Paths.Completions, Embeddings: s.Paths.Embeddings, Responses: s.Paths.Responses,
-			Models: s.Paths.Models, Anthropic: s.Paths.Anthropic, Health: s.Paths.Health, Live: s.Paths.Live, Metrics: s.Paths.Metrics},
+			Models: s.Paths.Models, Anthropic: s.Paths.Anthropic, Health: s.Paths.Health, Live: s.Paths.Live, Metrics: s.Paths.Metrics,
+			Classify: s.Paths.Classify, Pooling: s.Paths.Pooling},
 	}
 }
 
