@@ -85,6 +85,9 @@ func (s *textStage) Feed(text string, emit func(pipeline.Piece)) {
 	s.stage.Feed(text, s.take)
 }
 
+// HoldsCall implements pipeline.CallHolder.
+func (s *textStage) HoldsCall() bool { return s.stage.HoldsCall() }
+
 // Finish implements pipeline.TextStage.
 func (s *textStage) Finish(reason inference.FinishReason, emit func(pipeline.Piece)) inference.FinishReason {
 	s.emit = emit

@@ -75,10 +75,9 @@ func (r *Run) advance(c *choice, output *inference.Output) error {
 		return inference.Errorf(inference.ProtocolViolation, "the worker sent more than %d bytes of text for one choice", maxText)
 	}
 	first := len(r.pending)
-	before := c.inReasoning
 	r.say(c, text)
-	if c.stage != nil && (before || c.inReasoning) {
-		c.reasoningTokens += used
+	if c.stage != nil {
+		c.countReasoning(r.pending[first:], used)
 	}
 	if reason != inference.FinishNone {
 		r.conclude(c, reason, stop, first)
@@ -167,8 +166,20 @@ func (r *Run) piece(c *choice, piece Piece) {
 	if piece.Content == "" && piece.Reasoning == "" && len(piece.ToolCalls) == 0 {
 		return
 	}
-	c.inReasoning = piece.Reasoning != ""
 	r.pending = append(r.pending, Delta{Index: c.index, Content: piece.Content, Reasoning: piece.Reasoning, ToolCalls: piece.ToolCalls})
+}
+
+// countReasoning counts an item's tokens as reasoning when it shows some, or when it shows nothing after some.
+func (c *choice) countReasoning(deltas []Delta, used int) {
+	reasoning, visible := false, false
+	for i := range deltas {
+		reasoning = reasoning || deltas[i].Reasoning != ""
+		visible = visible || deltas[i].Content != "" || len(deltas[i].ToolCalls) > 0
+	}
+	if reasoning || c.inReasoning && !visible {
+		c.reasoningTokens += used
+	}
+	c.inReasoning = reasoning || c.inReasoning && !visible
 }
 
 // conclude ends the choice; first is where this item's deltas begin.
@@ -194,7 +205,7 @@ func (r *Run) attach(c *choice, output *inference.Output, used, first int) {
 		r.pending = append(r.pending, Delta{Index: c.index})
 	}
 	d := &r.pending[first]
-	if !c.opened {
+	if !c.opened && !c.holdsCall(d) {
 		c.opened = true
 		d.OpensChoice = true
 	}
@@ -205,6 +216,15 @@ func (r *Run) attach(c *choice, output *inference.Output, used, first int) {
 	if r.job.Extras.EngineData {
 		d.EngineData = output.EngineData
 	}
+}
+
+// holdsCall tells whether the delta shows nothing because what came may be a tool call, which will open the choice itself.
+func (c *choice) holdsCall(d *Delta) bool {
+	if c.stage == nil || d.Content != "" || d.Reasoning != "" || len(d.ToolCalls) > 0 || d.Finish != inference.FinishNone {
+		return false
+	}
+	holder, ok := c.stage.(CallHolder)
+	return ok && holder.HoldsCall()
 }
 
 func (r *Run) logprobs(output *inference.Output, used int) []TokenLogprob {

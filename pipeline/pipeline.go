@@ -42,6 +42,12 @@ type TextStage interface {
 	Finish(reason inference.FinishReason, emit func(Piece)) inference.FinishReason
 }
 
+// CallHolder is a TextStage that tells why it shows nothing yet.
+type CallHolder interface {
+	// HoldsCall tells whether text waits that may be a tool call.
+	HoldsCall() bool
+}
+
 // Piece is one thing that a text stage found; exactly one kind is set.
 type Piece struct {
 	Content   string

@@ -70,6 +70,7 @@ type Stage struct {
 	reasoning *reasoning.Parser
 	tool      *toolcall.Parser
 	silent    bool // calls are read but not allowed
+	held      bool // text was given to the tool-call parser
 	emit      func(Piece)
 	fill      *filler
 
@@ -110,6 +111,7 @@ func New(p Parsers, r Request) *Stage {
 		case piece.Reasoning != "":
 			s.show(Piece{Reasoning: piece.Reasoning})
 		case s.tool != nil:
+			s.held = true
 			s.tool.Feed(piece.Content, s.takeTool)
 		default:
 			s.show(Piece{Content: piece.Content})
@@ -178,8 +180,12 @@ func (s *Stage) Feed(text string, emit func(Piece)) {
 		s.reasoning.Feed(text, s.takeReasoning)
 		return
 	}
+	s.held = true
 	s.tool.Feed(text, s.takeTool)
 }
+
+// HoldsCall tells, while nothing was found yet, whether text waits that may be a call.
+func (s *Stage) HoldsCall() bool { return s.held }
 
 // Finish ends the answer; emit is called for what was held back.
 func (s *Stage) Finish(emit func(Piece)) Finish {

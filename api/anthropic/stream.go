@@ -147,7 +147,9 @@ func (e *events) closeBlock() {
 	}
 	if e.open == thinkingBlock {
 		b := strconv.AppendInt([]byte(`{"type":"content_block_delta","index":`), int64(e.index), 10)
-		e.out.Event("content_block_delta", append(b, `,"delta":{"type":"signature_delta","signature":"erased"}}`...))
+		b = append(b, `,"delta":{"type":"signature_delta","signature":"erased"},"usage":`...)
+		b = appendUsage(b, e.answer.generation.Usage(), true)
+		e.out.Event("content_block_delta", append(b, '}'))
 	}
 	b := strconv.AppendInt([]byte(`{"type":"content_block_stop","index":`), int64(e.index), 10)
 	e.out.Event("content_block_stop", append(b, '}'))

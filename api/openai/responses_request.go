@@ -300,6 +300,9 @@ func (q *responsesRequest) translateTools(root jsontape.Node, chat *pipeline.Cha
 		if parameters.Present() {
 			entry.Function.Parameters = parameters.Raw()
 		}
+		if strict, ok := tool.Get("strict").Bool(); ok {
+			entry.Function.Strict = &strict
+		}
 		tools = append(tools, entry)
 		q.job.Parsing.Tools = append(q.job.Parsing.Tools, pipeline.Tool{Name: name, Parameters: entry.Function.Parameters})
 	}

@@ -216,7 +216,7 @@ func (b *blocks) finishBlock(o *opener, block string, content, next int, status 
 	if status == closingDone {
 		calls, ok := o.read(block[:content], false, out.tools)
 		if ok {
-			b.gaps.calls(calls, out)
+			out.call(calls...)
 			b.gaps.silent = b.gaps.silent || o.bare
 			return
 		}
@@ -274,7 +274,7 @@ func (b *blocks) finish(out *sink) (truncated bool) {
 		text := b.block.String()
 		if calls, ok := b.grammar.bare(text, b.bare == bareInside); ok {
 			b.gaps.block(out)
-			b.gaps.calls(calls, out)
+			out.call(calls...)
 			text = ""
 		} else {
 			out.open = b.bare == bareInside
@@ -285,22 +285,18 @@ func (b *blocks) finish(out *sink) (truncated bool) {
 		block, cut := b.block.String(), true
 		if c, ok := b.closer.(completer); ok {
 			if content, ok := c.complete(); ok {
-				if rest := block[content:]; strings.TrimSpace(rest) == "" {
-					b.gaps.text(rest, out)
-				}
-				block, cut = block[:content], false
+				block, cut = block[:content], false // no more than white space or the beginning of an optional end follows
 			}
 		}
 		calls, ok := o.read(block, cut, out.tools)
 		switch {
 		case ok && len(calls) > 0:
-			b.gaps.calls(calls, out)
+			out.call(calls...)
 		case !o.markup:
 			out.open = true
 			truncated = b.grammar.lost
 		}
 		b.current = nil
 	}
-	b.gaps.finish(out)
 	return truncated
 }

@@ -74,7 +74,7 @@ func deepseekNamed(name, arguments string) (found, bool) {
 
 func deepseekGrammar(one func(string) (found, bool)) *grammar {
 	read := deepseekBlock(one)
-	return (&grammar{rule: gapFirst, openers: []opener{
+	return (&grammar{openers: []opener{
 		{word: deepseekBegin, closer: until(deepseekEnd), read: read},
 		{word: deepseekCall, closer: until(deepseekDone), bare: true, read: func(block string, cut bool, tools []Tool) ([]found, bool) {
 			if cut {

@@ -96,7 +96,8 @@ func (d *dsml) arguments(body string) string {
 	return arguments.String()
 }
 
-func (d *dsml) grammar(rule gapRule) *grammar {
+// grammar makes a format; orphans says that ends without a beginning are taken away.
+func (d *dsml) grammar(orphans bool) *grammar {
 	block := func(word string) opener {
 		return opener{word: word, closer: until(d.blockEnd), read: d.read}
 	}
@@ -108,18 +109,18 @@ func (d *dsml) grammar(rule gapRule) *grammar {
 			return d.read(d.invoke+text, cut, tools)
 		}}
 	}
-	g := &grammar{rule: rule, openers: []opener{
+	g := &grammar{openers: []opener{
 		block(d.block), block(dsmlSeparator + d.block), bare(d.invoke), bare(dsmlSeparator + d.invoke),
 	}}
-	if rule == gapKeep {
+	if orphans {
 		g.openers = append(g.openers, opener{word: d.blockEnd, markup: true})
 	}
 	return g.prepare()
 }
 
 var (
-	dsmlV32 = dsmlWords("function_calls", "").grammar(gapFirst)
-	dsmlV4  = dsmlWords("tool_calls", "").grammar(gapFirst)
-	dsmlV42 = dsmlWords("tool_calls", "").grammar(gapKeep)
-	dsmlV41 = dsmlWords("calls", " ").grammar(gapKeep)
+	dsmlV32 = dsmlWords("function_calls", "").grammar(false)
+	dsmlV4  = dsmlWords("tool_calls", "").grammar(false)
+	dsmlV42 = dsmlWords("tool_calls", "").grammar(true)
+	dsmlV41 = dsmlWords("calls", " ").grammar(true)
 )

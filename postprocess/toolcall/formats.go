@@ -69,16 +69,16 @@ var formats = map[string]format{
 	"minimax_m3_nom": {first: minimaxM3.machine, special: true},
 	"minimax-m3-nom": {first: minimaxM3.machine, special: true},
 
-	"glm47": {first: glm47.machine, second: glm472.machine, style: idUUID},
-	"glm45": {first: glm472.machine, paired: true},
+	"glm47": {first: glm47.machine, second: glm47.machine, style: idUUID},
+	"glm45": {first: glm47.machine, paired: true},
 
-	"kimi_k2":  {first: kimiK2.machine, second: kimiK22.machine, special: true},
-	"kimi_k25": {first: kimiK22.machine, paired: true, special: true},
+	"kimi_k2":  {first: kimiK2.machine, second: kimiK2.machine, special: true},
+	"kimi_k25": {first: kimiK2.machine, paired: true, special: true},
 	"kimi_k3":  {first: kimiK3.machine, second: kimiK32.machine, special: true, always: true},
 	"kimi-k3":  {first: kimiK3.machine, second: kimiK32.machine, special: true, always: true},
 
-	"gemma4":  {first: gemma4.machine, second: gemma42.machine, special: true},
-	"gemma-4": {first: gemma4.machine, second: gemma42.machine, special: true},
+	"gemma4":  {first: gemma4.machine, second: gemma4.machine, special: true},
+	"gemma-4": {first: gemma4.machine, second: gemma4.machine, special: true},
 	"inkling": {first: inkling.machine, special: true},
 
 	"muse":         {first: newMuse, special: true},

@@ -106,11 +106,4 @@ func glmValue(text, key string, schema *schemas) string {
 	return quoted(text)
 }
 
-func glmGrammar(rule gapRule) *grammar {
-	return (&grammar{rule: rule, lost: true, openers: []opener{{word: "<tool_call>", closer: until("</tool_call>"), read: readGLM}}}).prepare()
-}
-
-var (
-	glm47  = glmGrammar(gapFirstMerge)
-	glm472 = glmGrammar(gapKeep)
-)
+var glm47 = (&grammar{lost: true, openers: []opener{{word: "<tool_call>", closer: until("</tool_call>"), read: readGLM}}}).prepare()

@@ -41,10 +41,6 @@ type harmony struct {
 	held  string
 	block strings.Builder
 	name  string
-	// gap is text behind a call: without another call it is shown as it is, else its ends are trimmed.
-	gap    strings.Builder
-	called bool
-	inner  bool // text between calls was shown
 }
 
 func (h *harmony) feed(text string, out *sink) { h.run(text, true, out) }
@@ -81,15 +77,7 @@ func (h *harmony) take(text string, out *sink) {
 	}
 	switch h.state {
 	case harmonyText, harmonyShown:
-		if !h.called {
-			out.text(text)
-			return
-		}
-		h.gap.WriteString(text)
-		if h.gap.Len() > maxHeldGap {
-			h.called = false
-			out.text(h.takeGap())
-		}
+		out.text(text)
 	case harmonyInHeader, harmonyHeld, harmonyBody:
 		h.block.WriteString(text)
 		if h.state == harmonyInHeader && h.block.Len() > maxHeader || h.block.Len() > maxBlock {
@@ -115,12 +103,6 @@ func (h *harmony) takeBlock() string {
 	return text
 }
 
-func (h *harmony) takeGap() string {
-	text := h.gap.String()
-	h.gap.Reset()
-	return text
-}
-
 // word takes a marker.
 func (h *harmony) word(word string, out *sink) {
 	switch h.state {
@@ -132,9 +114,7 @@ func (h *harmony) word(word string, out *sink) {
 			if text, ok := compactString(arguments); ok {
 				arguments = text
 			}
-			h.passGap(out)
 			out.call(found{name: h.name, arguments: arguments})
-			h.called = true
 		}
 	case harmonyHeld:
 		text := h.takeBlock()
@@ -146,19 +126,6 @@ func (h *harmony) word(word string, out *sink) {
 	h.state = harmonyText
 	if word == harmonyStart || word == harmonyChannel {
 		h.state = harmonyInHeader
-	}
-}
-
-// passGap shows the text between two calls without the white space around it.
-func (h *harmony) passGap(out *sink) {
-	text := h.takeGap()
-	if !h.inner {
-		text = strings.TrimLeft(text, " \n\t\r")
-	}
-	shown := strings.TrimRight(text, " \n\t\r")
-	if shown != "" {
-		h.inner = true
-		out.text(shown)
 	}
 }
 
@@ -205,6 +172,5 @@ func (h *harmony) finish(out *sink) bool {
 	case harmonyBody, harmonyInHeader:
 		out.open = true
 	}
-	out.text(h.takeGap())
 	return false
 }

@@ -144,9 +144,9 @@ func tagged(start, end string, rule gapRule, nameOnly, repair, verbatim bool) *g
 }
 
 var (
-	hermes   = tagged("<tool_call>", "</tool_call>", gapFirstMerge, true, true, false)
-	qwen25   = tagged("<tool_call>", "</tool_call>", gapFirstMerge, true, false, false)
-	nemotron = tagged("<TOOLCALL>", "</TOOLCALL>", gapFirst, false, true, true)
+	hermes   = tagged("<tool_call>", "</tool_call>", gapKeep, true, true, false)
+	qwen25   = tagged("<tool_call>", "</tool_call>", gapKeep, true, false, false)
+	nemotron = tagged("<TOOLCALL>", "</TOOLCALL>", gapKeep, false, true, true)
 	jamba    = tagged("<tool_calls>", "</tool_calls>", gapBetween, false, true, false)
 
 	// defaultFormat takes the words of two formats; its blocks end with their JSON.
@@ -167,13 +167,11 @@ var (
 
 	// phi4 begins its calls with an ordinary word, which counts only with JSON behind it.
 	phi4 = (&grammar{
-		rule:    gapOutside,
 		bare:    bareJSON(false),
 		openers: []opener{{word: "functools", closer: func() closer { return &afterJSON{text: true} }, read: jsonLeadingWhole, strict: true}},
 	}).prepare()
 
 	mistral = (&grammar{
-		rule: gapTail,
 		bare: func(text string, cut bool) ([]found, bool) { return jsonLeading(text, cut, nil) },
 		openers: []opener{
 			{word: "[TOOL_CALLS]", closer: func() closer { return &afterJSON{closing: "[/TOOL_CALLS]"} }, read: jsonLeading, strict: true},

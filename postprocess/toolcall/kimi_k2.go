@@ -59,11 +59,11 @@ func kimiArguments(text string) (arguments, rest string, ok bool) {
 	return strings.TrimSpace(arguments), rest, ok
 }
 
-func kimiGrammar(rule gapRule) *grammar {
+func kimiGrammar() *grammar {
 	section := func(word string) opener {
 		return opener{word: word, closer: until("<|tool_calls_section_end|>", "<|tool_call_section_end|>"), read: readKimiK2}
 	}
-	return (&grammar{rule: rule, openers: []opener{
+	return (&grammar{openers: []opener{
 		section("<|tool_calls_section_begin|>"), section("<|tool_call_section_begin|>"),
 		{word: kimiCall, closer: until(kimiDone), bare: true, read: func(block string, cut bool, tools []Tool) ([]found, bool) {
 			if cut {
@@ -74,7 +74,4 @@ func kimiGrammar(rule gapRule) *grammar {
 	}}).prepare()
 }
 
-var (
-	kimiK2  = kimiGrammar(gapFirst)
-	kimiK22 = kimiGrammar(gapKeep)
-)
+var kimiK2 = kimiGrammar()

@@ -126,10 +126,10 @@ func k3Arguments(body string, version Version) (string, bool) {
 	return arguments.String(), true
 }
 
-func k3Grammar(version Version, rule gapRule) *grammar {
+func k3Grammar(version Version) *grammar {
 	read := k3Reader(version)
 	nothing := func(string, bool, []Tool) ([]found, bool) { return nil, true }
-	g := &grammar{rule: rule, reserved: "<|close|>"}
+	g := &grammar{reserved: "<|close|>"}
 	for _, space := range []string{"", " "} {
 		open := func(name string) string { return "<|open|>" + space + name }
 		shut := func(name string) string { return "<|close|>" + space + name + space + k3Sep }
@@ -155,6 +155,6 @@ func k3Grammar(version Version, rule gapRule) *grammar {
 }
 
 var (
-	kimiK3  = k3Grammar(Version1, gapFirst)
-	kimiK32 = k3Grammar(Version2, gapKeep)
+	kimiK3  = k3Grammar(Version1)
+	kimiK32 = k3Grammar(Version2)
 )

@@ -232,7 +232,7 @@ func m3Scalar(raw, definition string, declared bool, schema *schemas) string {
 	return quoted(text)
 }
 
-var minimaxM3 = (&grammar{rule: gapFirst, openers: []opener{
+var minimaxM3 = (&grammar{openers: []opener{
 	{word: m3Space + "<tool_call>", closer: until(m3Space + "</tool_call>"), read: readMinimaxM3},
 	{word: m3Invoke, closer: until(m3Done), bare: true, read: func(block string, cut bool, tools []Tool) ([]found, bool) {
 		if cut {

@@ -148,9 +148,8 @@ func hasPrefixOf(text string, prefixes ...string) bool {
 }
 
 // grammar makes a format of the tags: blocks between two words, or functions without them.
-func (w *tagWords) grammar(start string, rule gapRule) *grammar {
+func (w *tagWords) grammar(start string) *grammar {
 	return (&grammar{
-		rule: rule,
 		openers: []opener{
 			{word: start, closer: until(w.blockEnd), read: w.read},
 			// The tag itself is part of what is read.
@@ -170,7 +169,7 @@ var (
 	qwenTags2 = tagWords{function: "<function=", functionEnd: "</function>", parameter: "<parameter=", parameterEnd: "</parameter>", blockEnd: "</tool_call>", exact: true}
 	m2Tags    = tagWords{function: "<invoke name=", functionEnd: "</invoke>", parameter: "<parameter name=", parameterEnd: "</parameter>", blockEnd: "</minimax:tool_call>", strict: true}
 
-	qwen3Coder  = qwenTags.grammar("<tool_call>", gapFirstMerge)
-	qwen3Coder2 = qwenTags2.grammar("<tool_call>", gapKeep)
-	minimaxM2   = m2Tags.grammar("<minimax:tool_call>", gapFirstMerge)
+	qwen3Coder  = qwenTags.grammar("<tool_call>")
+	qwen3Coder2 = qwenTags2.grammar("<tool_call>")
+	minimaxM2   = m2Tags.grammar("<minimax:tool_call>")
 )
