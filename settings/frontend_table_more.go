@@ -79,7 +79,7 @@ func (f *Frontend) declareRest() {
 	t.add(toggle(&p.ExcludeToolsWhenNone, true), spec{name: "exclude_tools_when_tool_choice_none", flag: "exclude-tools-when-tool-choice-none", env: names("DYN_EXCLUDE_TOOLS_WHEN_TOOL_CHOICE_NONE"), help: "Leave tools out of the prompt when the client forbids calls."})
 	t.add(toggle(&p.DisableExtensions, false), spec{name: "disable_frontend_nvext", env: names("DYN_DISABLE_FRONTEND_NVEXT"), help: "Ignore nvext and the routing headers."})
 	t.add(toggle(&p.DisableAdmin, false), spec{name: "disable_frontend_admin_api", env: names("DYN_DISABLE_FRONTEND_ADMIN_API"), help: "Do not serve /busy_threshold."})
-	t.add(required(&p.ParserVersion, "auto", oneOf("auto", "1", "2")), spec{name: "parser_version", env: names("DYN_PARSER_VERSION"), help: "Behaviour of the output parsers."})
+	t.add(required(&p.ParserVersion, "auto", oneOf("auto", "1", "2")), spec{name: "parser_version", env: names("DYN_PARSER_VERSION"), help: "Generation of the output parsers: auto and 1 are the first, 2 the second where there is one (DeepSeek V4, Gemma 4, GLM, Kimi, Qwen3-Coder)."})
 	t.in("Experimental")
 	e := &f.Experimental
 	t.add(required(&e.ChatProcessor, "dynamo", oneOf("dynamo", "vllm", "sglang")), spec{name: "chat_processor", flag: "dyn-chat-processor", synonyms: names("chat-processor"), env: names("DYN_CHAT_PROCESSOR"), help: "Only dynamo is built in; the others name a Python engine."})

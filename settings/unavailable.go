@@ -17,7 +17,6 @@ var Unavailable = map[string]string{
 	"lora_enabled":                "routing by LoRA adapter",
 	"response_plane=quic":         "the QUIC response plane",
 	"interactive":                 "chat in the terminal",
-	"parser_version=2":            "the second version of the output parsers",
 }
 
 // unavailable checks every setting that is not at its default against Unavailable.

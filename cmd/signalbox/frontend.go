@@ -212,7 +212,8 @@ func frontendOptions(s *settings.Frontend, logger *slog.Logger) frontend.Options
 	return frontend.Options{
 		Filter:    discovery.NamespaceFilter{Exact: s.Discovery.Namespace, Prefix: s.Discovery.NamespacePrefix},
 		ModelName: s.Discovery.ModelName, BlockSize: uint32(blockSize),
-		Loader:         &frontend.FileLoader{Resolver: &card.Resolver{ModelPath: s.Discovery.ModelPath}, ExcludeToolsWhenNone: p.ExcludeToolsWhenNone},
+		Loader: &frontend.FileLoader{Resolver: &card.Resolver{ModelPath: s.Discovery.ModelPath}, ExcludeToolsWhenNone: p.ExcludeToolsWhenNone,
+			SecondParsers: p.ParserVersion == "2", Warn: func(message string) { logger.Warn(message) }},
 		DecodeFallback: s.Router.DecodeFallback, MigrationLimit: s.Faults.MigrationLimit, MigrationMaxLength: limit,
 		Thresholds:        busyThresholds(&s.Faults),
 		MinInitialWorkers: s.Router.MinInitialWorkers, Inhibited: inhibited, Explain: s.Monitoring.Explain,
