@@ -63,8 +63,8 @@ func (o *oneToken) Next(context.Context) (*inference.Output, error) {
 func (o *oneToken) Buffered() bool { return true }
 func (o *oneToken) Close() error   { return nil }
 
-// preprocessing starts a frontend whose model is the built-in one with another template.
-func preprocessing(t *testing.T, template string, runtime func(*card.RuntimeConfig)) (*fixture, *listener) {
+// templateLoader loads the built-in model with another template and what its worker says at run time.
+func templateLoader(t *testing.T, template string, runtime *card.RuntimeConfig) *written {
 	t.Helper()
 	directory := t.TempDir()
 	if err := builtin.Write(directory); err != nil {
@@ -73,11 +73,18 @@ func preprocessing(t *testing.T, template string, runtime func(*card.RuntimeConf
 	if err := os.WriteFile(filepath.Join(directory, "chat_template.jinja"), []byte(template), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	loader := &written{directory: directory, runtime: card.DefaultRuntimeConfig()}
-	loader.files = FileLoader{Resolver: &card.Resolver{ModelPath: directory, CacheDir: t.TempDir()}, ExcludeToolsWhenNone: true}
+	return &written{directory: directory, runtime: *runtime,
+		files: FileLoader{Resolver: &card.Resolver{ModelPath: directory, CacheDir: t.TempDir()}, ExcludeToolsWhenNone: true}}
+}
+
+// preprocessing starts a frontend whose model is the built-in one with another template.
+func preprocessing(t *testing.T, template string, runtime func(*card.RuntimeConfig)) (*fixture, *listener) {
+	t.Helper()
+	config := card.DefaultRuntimeConfig()
 	if runtime != nil {
-		runtime(&loader.runtime)
+		runtime(&config)
 	}
+	loader := templateLoader(t, template, &config)
 	f := start(t, func(o *Options) { o.Loader = loader })
 	worker := &listener{}
 	f.addWorker(worker)

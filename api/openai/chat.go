@@ -87,8 +87,8 @@ type chatAnswer struct {
 
 	// prefix and suffix surround a chunk's choice; they are built once.
 	prefix, suffix []byte
-	started        []bool // per choice index: the role was sent
-	reasoningText  [][]byte
+	started        []bool     // per choice index: the role was sent
+	dispatches     []dispatch // per choice index, when dispatch events are on
 }
 
 func (c *chatAnswer) queryOnly() bool { return c.job.Request.Routing.QueryOnly }
@@ -307,35 +307,6 @@ func (a *API) appendDelta(b []byte, c *chatAnswer, delta *pipeline.Delta) []byte
 		b = append(b, `"role":"assistant"`...)
 	}
 	return b
-}
-
-// dispatchEvents sends the extra events that agents can act on before the chunk with the same content.
-func (a *API) dispatchEvents(out *sse.Writer, c *chatAnswer, delta *pipeline.Delta) {
-	if a.options.ReasoningDispatchEvents && delta.Index < maxChoices {
-		for int(delta.Index) >= len(c.reasoningText) {
-			c.reasoningText = append(c.reasoningText, nil)
-		}
-		c.reasoningText[delta.Index] = append(c.reasoningText[delta.Index], delta.Reasoning...)
-		if delta.Reasoning == "" && len(c.reasoningText[delta.Index]) > 0 {
-			event := append([]byte(`{"index":`), strconv.Itoa(int(delta.Index))...)
-			event = append(event, `,"reasoning_content":`...)
-			event = appendString(event, string(c.reasoningText[delta.Index]))
-			out.Event("reasoning_dispatch", append(event, '}'))
-			c.reasoningText[delta.Index] = nil
-		}
-	}
-	if a.options.ToolDispatchEvents {
-		for i := range delta.ToolCalls {
-			call := &delta.ToolCalls[i]
-			if call.ID == "" {
-				continue
-			}
-			event := append([]byte(`{"choice_index":`), strconv.Itoa(int(delta.Index))...)
-			event = append(event, `,"tool_call":`...)
-			event = appendToolCall(event, call, call.Index)
-			out.Event("tool_call_dispatch", append(event, '}'))
-		}
-	}
 }
 
 func (a *API) writeQueryChunk(out *sse.Writer, c *chatAnswer) {
