@@ -16,6 +16,7 @@ import (
 	"signalbox/model/card"
 	"signalbox/observe"
 	"signalbox/peers"
+	"signalbox/remoteindex"
 	"signalbox/router"
 	"signalbox/router/kv"
 	"signalbox/router/mode"
@@ -57,6 +58,10 @@ type Routing struct {
 	// Peers is this process's place on the event plane, where routers of the same workers tell each other of sessions, and of bookings
 	// when the configuration says so; nil tells nobody.
 	Peers *peers.Plane
+	// IndexServer answers other routers' questions from the sets' indexes, when the configuration says so; nil never does. RemoteIndexes
+	// makes what asks others instead; nil keeps every index here.
+	IndexServer   *remoteindex.Server
+	RemoteIndexes func(workers discovery.EndpointID, model string, logger *slog.Logger) (*remoteindex.Client, error)
 	// Events feeds indexes from the workers' KV events; nil when nobody does.
 	Events EventPlane
 	Logger *slog.Logger

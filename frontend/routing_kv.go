@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"signalbox/model/card"
 	"signalbox/observe"
 	"signalbox/peers"
+	"signalbox/remoteindex"
 	"signalbox/router"
 	"signalbox/router/busy"
 	"signalbox/router/kv"
@@ -32,6 +32,8 @@ type kvRouting struct {
 	predicted   []interface{ Expire(now time.Duration) }
 	lru         *kvindex.LRU // nil without one
 	feed        EventFeed
+	remote      *remoteindex.Client       // nil when the index is here
+	unserve     func()                    // nil when others cannot ask the index
 	peers       *peers.Sequences          // nil when nobody is told of bookings
 	heard       atomic.Pointer[kv.Router] // who is told of others'
 	stopWatch   func()
@@ -67,13 +69,15 @@ func (r *Routing) startKV(set RouterSet, logger *slog.Logger) (made router.Route
 	if set.Metrics != nil {
 		options.Observer = set.Metrics
 	}
-	if err := k.makeIndex(&r.KV, &options); err != nil {
+	if err := k.makeIndex(r, set, &options); err != nil {
 		return nil, nil, err
 	}
 	if err := k.joinPeers(r, set, &options); err != nil {
+		k.leaveIndex()
 		return nil, nil, err
 	}
 	if k.Router, err = kv.New(options); err != nil {
+		k.leaveIndex()
 		k.leavePeers()
 		return nil, nil, err
 	}
@@ -90,6 +94,7 @@ func (r *Routing) startKV(set RouterSet, logger *slog.Logger) (made router.Route
 			target.Endpoint = discovery.EndpointID{Namespace: other.Namespace, Component: other.Component, Name: other.Name}
 		}
 		if k.feed, err = r.Events.Feed(target); err != nil {
+			k.leaveIndex()
 			k.leavePeers()
 			return nil, nil, fmt.Errorf("KV events: %w", err)
 		}
@@ -130,59 +135,9 @@ func (k *kvRouting) awaitFeed() {
 	}
 }
 
-// makeIndex makes what the configuration needs to know about caches: an index fed by events or by placements, and perhaps one of
-// recent placements beside it.
-func (k *kvRouting) makeIndex(config *kv.Config, options *kv.Options) error {
-	if !config.UsesIndex() {
-		return nil
-	}
-	// A look-up visits every shard: more of them than processors would only make it slower.
-	size := kvindex.Options{Shards: min(config.EventThreads, runtime.GOMAXPROCS(0))}
-	predict := func(ttl float64) (*kvindex.Predicted, error) {
-		made, err := kvindex.NewTTL(size, time.Duration(ttl*float64(time.Second)))
-		if err == nil {
-			k.predicted = append(k.predicted, made)
-			options.Recorder, options.Forget = made, made.RemoveWorker
-		}
-		return made, err
-	}
-	if !config.UseKVEvents && config.ApproximatePolicy == "lru" {
-		made, err := kvindex.NewLRU(size, time.Duration(config.TTLSecs*float64(time.Second)))
-		if err != nil {
-			return err
-		}
-		k.lru, k.index, k.size, k.predicted = made, made.Index(), made.Stats, append(k.predicted, made)
-		options.Index, options.Recorder, options.Forget = k.index, made, made.RemoveWorker
-		return nil
-	}
-	if !config.UseKVEvents {
-		made, err := predict(config.TTLSecs)
-		if err != nil {
-			return err
-		}
-		k.index, k.size = made.Index(), made.Stats
-		options.Index = k.index
-		return nil
-	}
-	index, err := kvindex.New(size)
-	if err != nil {
-		return err
-	}
-	k.index, k.size, k.needsEvents, options.Index = index, index.Stats, true, index
-	if ttl := config.PredictedTTLSecs; ttl != nil {
-		made, err := predict(*ttl)
-		if err != nil {
-			return err
-		}
-		options.Predicted = made.Index()
-	}
-	return nil
-}
-
 // warnIgnored names what a configuration asks for and does not get.
 func warnIgnored(config *kv.Config, logger *slog.Logger) {
 	for name, asked := range map[string]bool{
-		"use_remote_indexer": config.UseRemoteIndexer, "serve_indexer": config.ServeIndexer,
 		"shared_cache_type": config.SharedCacheType != "none",
 	} {
 		if asked {
@@ -218,6 +173,9 @@ func (k *kvRouting) observe(metrics *observe.Router, policyName, shadowName stri
 	}
 	if k.index != nil {
 		probe.Index = k.size
+	}
+	if k.remote != nil {
+		probe.RemoteFailures = k.remote.Failures
 	}
 	if k.feed != nil {
 		probe.Events = k.feed.Stats
@@ -321,6 +279,7 @@ func (k *kvRouting) leavePeers() {
 
 // stop ends what startKV started.
 func (k *kvRouting) stop() {
+	k.leaveIndex()
 	k.leavePeers()
 	if k.stopWatch != nil {
 		k.stopWatch()

@@ -28,7 +28,7 @@ func pair(t *testing.T, workers int, args ...string) (frontends [2]*frontend, mo
 	return frontends, model
 }
 
-// inSession asks a question in a session and returns the worker that answered.
+// inSession asks a question in a session, or in none, and returns the worker that answered.
 func (f *frontend) inSession(t *testing.T, model, session string, tokens []uint32) string {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodPost, f.url+"/v1/completions", strings.NewReader(
@@ -37,7 +37,9 @@ func (f *frontend) inSession(t *testing.T, model, session string, tokens []uint3
 		t.Fatal(err)
 	}
 	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("X-Dynamo-Session-Id", session)
+	if session != "" {
+		request.Header.Set("X-Dynamo-Session-Id", session)
+	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)

@@ -34,6 +34,7 @@ type Routers struct {
 	refused                               *prometheus.Desc
 	shadowChoices, shadowCached           *prometheus.Desc
 	shadowRegret                          *prometheus.Desc
+	remoteQueries, remoteWrites           *prometheus.Desc
 	sources, lifecycle                    *prometheus.Desc
 
 	mu    sync.Mutex

@@ -20,6 +20,8 @@ type Probe struct {
 	// Shadow compares a policy that decides along without effect, called ShadowPolicy, with the one in force, called Policy.
 	Shadow               func() (kv.ShadowStats, bool)
 	Policy, ShadowPolicy string
+	// RemoteFailures counts the questions that a remote index did not answer, and the placements that it was not told.
+	RemoteFailures func() (queries, writes uint64)
 	// Index describes the index of cached blocks.
 	Index func() kvindex.Stats
 	// Events describes the stream of KV events that feeds it.
@@ -87,6 +89,8 @@ func (m *Routers) describe() {
 	m.waitingTokens = describe(DefaultPrefix+"_router_queue_pending_isl_tokens", "Prompt tokens of requests that wait", class...)
 	m.waitingCached = describe(DefaultPrefix+"_router_queue_pending_cached_tokens", "Prompt tokens of requests that wait, of which some worker had a copy when they came", class...)
 	m.refused = describe(DefaultPrefix+"_router_queue_backpressure_total", "Requests that a full class refused", append(class, "reason")...)
+	m.remoteQueries = describe("dynamo_component_router_remote_indexer_query_failures_total", "Questions that a remote index did not answer", component()...)
+	m.remoteWrites = describe("dynamo_component_router_remote_indexer_write_failures_total", "Placements that a remote index was not told", component()...)
 	compared := []string{"model", "worker_type", "policy", "shadow"}
 	m.shadowChoices = describe("signalbox_router_shadow_decisions_total", "Choices of the policy that decides along, by how they compare with those in force", append(compared, "outcome")...)
 	m.shadowCached = describe("signalbox_router_shadow_cached_tokens_total", "Prompt tokens in the cache of who was chosen, and of who would have been", append(compared, "choice")...)
@@ -98,7 +102,7 @@ func (m *Routers) describe() {
 func (m *Routers) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{m.decodeBlocks, m.prefillTokens, m.registered, m.mismatch, m.applied, m.sources, m.lifecycle, m.stale, m.gaps,
 		m.recoveries, m.indexBlocks, m.indexBytes, m.indexRanks, m.indexRefused, m.expired, m.waiting, m.waitingTokens, m.waitingCached, m.refused,
-		m.shadowChoices, m.shadowCached, m.shadowRegret} {
+		m.shadowChoices, m.shadowCached, m.shadowRegret, m.remoteQueries, m.remoteWrites} {
 		to <- d
 	}
 }
@@ -175,6 +179,11 @@ func (r *Router) collect(s *series) {
 	}
 	if r.probe.Classes != nil {
 		r.collectClasses(s)
+	}
+	if r.probe.RemoteFailures != nil {
+		queries, writes := r.probe.RemoteFailures()
+		s.add(m.remoteQueries, prometheus.CounterValue, float64(queries), process...)
+		s.add(m.remoteWrites, prometheus.CounterValue, float64(writes), process...)
 	}
 	if r.probe.Shadow != nil {
 		r.collectShadow(s)

@@ -25,9 +25,45 @@ type Plane struct {
 	Backend discovery.Backend
 	// Host is the address that others connect to.
 	Host string
-	// Receive carries others' messages; nil means ZMQ.
+	// Open makes the way out of one publisher, and returns how others find it; nil opens a ZMQ socket. Receive carries others'
+	// messages; nil means ZMQ.
+	Open    func(scope discovery.EventScope, topic string) (Outlet, discovery.EventTransport, error)
 	Receive kvevents.Plane
 	Logger  *slog.Logger
+}
+
+// Outlet is one publisher's way out.
+type Outlet interface {
+	// Publish sends an envelope; frame has [EnvelopeHead] bytes of room before it. Calls come one after the other.
+	Publish(publisher, sequence uint64, frame []byte)
+	Close() error
+}
+
+// EnvelopeHead is the room before an envelope for what a plane writes there, in bytes.
+const EnvelopeHead = 5
+
+// socket is an outlet of its own, as ZMQ publishers are.
+type socket struct {
+	*zmq.Publisher
+	topic []byte
+}
+
+// Publish implements Outlet: topic, publisher, sequence, and the envelope behind a version and its length.
+func (s socket) Publish(publisher, sequence uint64, frame []byte) {
+	frame[0] = 1
+	binary.BigEndian.PutUint32(frame[1:], uint32(len(frame)-EnvelopeHead))
+	s.Publisher.Publish(s.topic, binary.BigEndian.AppendUint64(nil, publisher), binary.BigEndian.AppendUint64(nil, sequence), frame)
+}
+
+func (p *Plane) outlet(scope discovery.EventScope, topic string) (Outlet, discovery.EventTransport, error) {
+	if p.Open != nil {
+		return p.Open(scope, topic)
+	}
+	publisher, err := zmq.Listen("0.0.0.0:0")
+	if err != nil {
+		return nil, discovery.EventTransport{}, err
+	}
+	return socket{publisher, []byte(topic)}, discovery.EventTransport{ZMQ: "tcp://" + net.JoinHostPort(p.Host, strconv.Itoa(publisher.Port()))}, nil
 }
 
 // publisherIDMask keeps publisher ids within 53 bits, so that they survive JSON numbers.
@@ -40,7 +76,7 @@ const withdrawTimeout = 3 * time.Second
 type channel struct {
 	plane    *Plane
 	record   *discovery.EventChannel
-	socket   *zmq.Publisher
+	outlet   Outlet
 	sequence uint64
 	dropped  atomic.Uint64
 	cancel   context.CancelFunc
@@ -49,18 +85,17 @@ type channel struct {
 
 // open listens, announces the channel, and hands what others publish in the topic to hear, from several goroutines.
 func (p *Plane) open(endpoint discovery.EndpointID, topic string, hear func(payload []byte) error) (*channel, context.Context, error) {
-	socket, err := zmq.Listen("0.0.0.0:0")
+	scope := discovery.EndpointScope(endpoint)
+	outlet, transport, err := p.outlet(scope, topic)
 	if err != nil {
 		return nil, nil, fmt.Errorf("events of topic %s: %w", topic, err)
 	}
-	scope := discovery.EndpointScope(endpoint)
-	c := &channel{plane: p, socket: socket, record: &discovery.EventChannel{Scope: scope, Topic: topic, PublisherID: rand.Uint64() & publisherIDMask,
-		Transport: discovery.EventTransport{ZMQ: "tcp://" + net.JoinHostPort(p.Host, strconv.Itoa(socket.Port()))}}}
+	c := &channel{plane: p, outlet: outlet, record: &discovery.EventChannel{Scope: scope, Topic: topic, PublisherID: rand.Uint64() & publisherIDMask, Transport: transport}}
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawTimeout)
 	err = discovery.Publish(ctx, p.Backend, c.record)
 	cancel()
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("register the channel of topic %s: %w", topic, err), socket.Close())
+		return nil, nil, errors.Join(fmt.Errorf("register the channel of topic %s: %w", topic, err), outlet.Close())
 	}
 	ctx, c.cancel = context.WithCancel(context.Background())
 	c.wait.Go(func() { c.follow(ctx, scope, topic, hear) }) // ends with ctx
@@ -101,7 +136,7 @@ func (c *channel) follow(ctx context.Context, scope discovery.EventScope, topic 
 
 // send publishes a payload in the event plane's envelope. Only one goroutine may call it.
 func (c *channel) send(payload []byte) {
-	envelope := msgp.AppendMapHeader(make([]byte, 5, len(payload)+128), 5)
+	envelope := msgp.AppendMapHeader(make([]byte, EnvelopeHead, len(payload)+128), 5)
 	envelope = msgp.AppendString(envelope, "publisher_id")
 	envelope = msgp.AppendUint64(envelope, c.record.PublisherID)
 	envelope = msgp.AppendString(envelope, "sequence")
@@ -112,9 +147,7 @@ func (c *channel) send(payload []byte) {
 	envelope = msgp.AppendString(envelope, c.record.Topic)
 	envelope = msgp.AppendString(envelope, "payload")
 	envelope = msgp.AppendBytes(envelope, payload)
-	envelope[0] = 1 // version of the framing
-	binary.BigEndian.PutUint32(envelope[1:], uint32(len(envelope)-5))
-	c.socket.Publish([]byte(c.record.Topic), binary.BigEndian.AppendUint64(nil, c.record.PublisherID), binary.BigEndian.AppendUint64(nil, c.sequence), envelope)
+	c.outlet.Publish(c.record.PublisherID, c.sequence, envelope)
 	c.sequence++
 }
 
@@ -125,7 +158,7 @@ func (c *channel) close() {
 	defer cancel()
 	err := discovery.Withdraw(ctx, c.plane.Backend, c.record)
 	c.wait.Wait()
-	if err = errors.Join(err, c.socket.Close()); err != nil && !errors.Is(err, discovery.ErrClosed) {
+	if err = errors.Join(err, c.outlet.Close()); err != nil && !errors.Is(err, discovery.ErrClosed) {
 		c.plane.Logger.Warn("an event channel did not close cleanly", "topic", c.record.Topic, "error", err)
 	}
 }

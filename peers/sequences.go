@@ -85,6 +85,12 @@ func (s *Sequences) tell(ctx context.Context) {
 			}
 		}
 		full.Stop()
+		if s.channel.record.Transport.NATSSubjectPrefix != "" {
+			for _, event := range batch { // over NATS each event is a message
+				s.channel.send(event)
+			}
+			continue
+		}
 		s.channel.send(appendBatch(nil, batch))
 	}
 }
@@ -190,8 +196,18 @@ func appendBooked(dst []byte, event *kv.Booked) []byte {
 	return msgp.AppendUint32(dst, uint32(event.Expected%time.Second))
 }
 
-// ParseSequences reads the events of a message, without those of the router itself.
+// ParseSequences reads the events of a message, without those of the router itself. A message is a batch or, over NATS, one event.
 func ParseSequences(payload []byte, self uint64) (reports []kv.Remote, err error) {
+	if count, _, err := msgp.ReadMapHeaderBytes(payload); err == nil && count > 1 {
+		report, from, _, err := parseEvent(payload)
+		if err != nil {
+			return nil, fmt.Errorf("active sequences: %w", err)
+		}
+		if from == self {
+			return nil, nil
+		}
+		return []kv.Remote{report}, nil
+	}
 	rest, err := eachMember(payload, func(key string, value []byte) ([]byte, error) {
 		if key != "events" {
 			return msgp.Skip(value)

@@ -10,8 +10,6 @@ import "fmt"
 //
 // An entry goes away together with the change that makes its feature work.
 var Unavailable = map[string]string{
-	"serve_indexer":               "an index for other routers",
-	"use_remote_indexer":          "an index for other routers",
 	"enable_session_prefix_index": "an index of sessions",
 	"shared_cache_type=hicache":   "the shared cache",
 	"lora_enabled":                "routing by LoRA adapter",

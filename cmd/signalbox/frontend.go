@@ -20,7 +20,6 @@ import (
 	"signalbox/discovery"
 	"signalbox/frontend"
 	"signalbox/model/card"
-	"signalbox/peers"
 	"signalbox/settings"
 	"signalbox/transport/tcp"
 )
@@ -66,13 +65,11 @@ func runFrontend(args []string) error {
 	if err != nil {
 		return err
 	}
-	host := tcp.MachineAddress()
-	if s.Planes.ResponseHost != "" {
-		if host, err = tcp.InterfaceAddress(s.Planes.ResponseHost); err != nil {
-			return fmt.Errorf("DYN_TCP_RESPONSE_STREAM_HOST: %w", err)
-		}
+	closeShared, err := shareRouters(s, &route, backend, transport, messages, logger)
+	if err != nil {
+		return err
 	}
-	route.Peers = &peers.Plane{Backend: backend, Host: host, Logger: logger}
+	defer closeShared()
 	workerEvents := frontend.WorkerEvents{Backend: backend, Queries: transport, Plane: receivePlane(messages, s.Planes.Event), Logger: logger}
 	route.Events = workerEvents
 	options := frontendOptions(s, logger)
