@@ -137,7 +137,7 @@ func TestEveryFieldHasAType(t *testing.T) {
 		"/v1/chat/completions": {base: map[string]json.RawMessage{"model": json.RawMessage(`"m"`), "messages": json.RawMessage(`[{"role":"user","content":"x"}]`), "max_tokens": json.RawMessage(`2`)},
 			types: map[string]string{"messages": list, "max_completion_tokens": whole, "logprobs": truth, "top_logprobs": whole, "tools": list, "tool_choice": words,
 				"parallel_tool_calls": truth, "reasoning_effort": words, "service_tier": words, "store": truth, "modalities": list, "prediction": object,
-				"audio": object, "functions": refused, "function_call": refused, "chat_template_args": object, "chat_template_kwargs": object, "thinking": words,
+				"audio": object, "functions": refused, "function_call": refused, "chat_template_args": object, "chat_template_kwargs": object, "thinking": truth,
 				"add_generation_prompt": truth, "continue_final_message": truth, "web_search_options": object, "verbosity": words,
 				"safety_identifier": text, "prompt_cache_key": text, "prompt_cache_retention": text}},
 		"/v1/completions": {base: map[string]json.RawMessage{"model": json.RawMessage(`"m"`), "prompt": json.RawMessage(`"x"`), "max_tokens": json.RawMessage(`2`)},

@@ -34,7 +34,7 @@ func (e *explainer) routes() []frontdoor.Route {
 	get := []string{http.MethodGet}
 	return []frontdoor.Route{
 		{Path: decisionsPath, Methods: get, Handler: http.HandlerFunc(e.serve), Summary: "The newest routing decisions"},
-		{Path: decisionsPath + "/", Prefix: true, Methods: get, Handler: http.HandlerFunc(e.serve), Summary: "The routing decisions about one request"},
+		{Path: decisionsPath + "/", Prefix: true, Methods: get, Handler: http.HandlerFunc(e.serve), Summary: "The routing decisions about one request", Described: []string{"{id}"}},
 	}
 }
 

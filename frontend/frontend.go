@@ -58,7 +58,11 @@ func Start(ctx context.Context, options Options) (*Frontend, error) {
 	close(f.managed)
 	f.door = frontdoor.NewServer(frontdoor.Config{Host: options.HTTP.Host, Port: options.HTTP.Port, CertPath: options.HTTP.CertPath,
 		KeyPath: options.HTTP.KeyPath, ClientCAPath: options.HTTP.ClientCAPath, DrainTimeout: options.HTTP.DrainTimeout, Logger: options.Logger})
-	if err := f.door.Start(f.handler()); err != nil {
+	handler, err := f.handler()
+	if err == nil {
+		err = f.door.Start(handler)
+	}
+	if err != nil {
 		manager.Close()
 		return nil, err
 	}

@@ -77,6 +77,9 @@ type Options struct {
 	// for operators.
 	Companion func(CompanionHost) (Companion, error)
 
+	// Extensions are further routes.
+	Extensions []Extension
+
 	HTTP     HTTPOptions
 	API      openai.Options
 	Metrics  *prometheus.Registry

@@ -39,7 +39,7 @@ func (f *Frontend) declareHTTP() {
 	t.add(toggle(&h.IgnoreUnknown, false), spec{name: "ignore_unsupported_fields", env: names("DYN_IGNORE_OPENAI_FE_UNSUPPORTED_FIELDS"), help: "Ignore unknown top-level fields of requests instead of refusing them."})
 	t.add(toggle(&h.ForceUsage, false), spec{name: "force_include_usage", env: names("DYN_ENABLE_FORCE_INCLUDE_USAGE"), help: "Streams report usage without being asked."})
 	t.add(required(&h.FileDescriptors, 8192, whole(-1, 1<<30)), spec{name: "fd_limit_target", env: names("DYN_FRONTEND_FD_LIMIT_TARGET"), help: "The soft limit of open files is raised to this at start; 0 or less leaves it."})
-	t.add(collection(&h.RouteExtensions), spec{name: "frontend_route_extensions", flag: "frontend-route-extension", env: names("DYN_FRONTEND_ROUTE_EXTENSIONS"), help: "Route extensions are Go code linked into the program; Python entry points cannot be loaded."})
+	t.add(collection(&h.RouteExtensions), spec{name: "frontend_route_extensions", flag: "frontend-route-extension", env: names("DYN_FRONTEND_ROUTE_EXTENSIONS"), help: "Switch on routes that were linked into the program under this name; Python entry points cannot be loaded."})
 	t.add(toggle(&h.CommentNotes, false), spec{name: "annotations_as_comments", env: names("SIGNALBOX_ANNOTATIONS_AS_COMMENTS"), help: "Send annotations as comments alone, which no client library trips over."})
 	t.add(required(&h.ClientStallLimit, 30*time.Second, duration(time.Second, 1)), spec{name: "client_stall_secs", env: names("SIGNALBOX_CLIENT_STALL_SECS"), help: "Seconds that a client may take nothing of its stream before it is dropped."})
 }

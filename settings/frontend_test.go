@@ -89,7 +89,7 @@ func TestMistakesNameTheFlagTheValueAndWhatIsRight(t *testing.T) {
 		{args: []string{"--nonsense"}, want: []string{"--nonsense"}},
 		{args: []string{"--http-prot", "1"}, want: []string{"--http-port"}},
 		{args: []string{"--model-path", "/does/not/exist"}, want: []string{"--model-path", "/does/not/exist"}},
-		{args: []string{"--frontend-route-extension", "a:b"}, want: []string{"a:b", "Go"}},
+		{args: []string{"--frontend-route-extension", "a:b", "--interactive"}, want: []string{"only supported by the HTTP frontend", "--interactive"}},
 		{args: []string{"--dyn-chat-processor", "vllm"}, want: []string{"vllm"}},
 		{args: []string{"--router-predicted-ttl-secs", "5", "--no-router-kv-events"}, want: []string{"requires --router-kv-events"}},
 	} {

@@ -113,7 +113,13 @@ func (f *Frontend) routerRules() (problems []error) {
 		}
 	}
 	if len(f.HTTP.RouteExtensions) > 0 {
-		problems = append(problems, rule(fmt.Sprintf("--frontend-route-extension %q: Python entry points cannot be loaded; register a route in Go and build the program with it", f.HTTP.RouteExtensions[0]), "frontend_route_extensions"))
+		const only = "--frontend-route-extension is only supported by the HTTP frontend, so it cannot be combined with "
+		if f.Experimental.Interactive {
+			problems = append(problems, rule(only+"--interactive", "frontend_route_extensions", "interactive"))
+		}
+		if f.KServe.Enabled {
+			problems = append(problems, rule(only+"--kserve-grpc-server", "frontend_route_extensions", "kserve_grpc_server"))
+		}
 	}
 	if p := f.Experimental.ChatProcessor; p != "dynamo" {
 		problems = append(problems, rule(fmt.Sprintf("--dyn-chat-processor %s needs that Python engine, which cannot run here: leave the flag out and name the parsers at the worker (--dyn-tool-call-parser, --dyn-reasoning-parser)", p), "chat_processor"))

@@ -1,6 +1,8 @@
 package admin
 
 import (
+	_ "embed"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -9,7 +11,14 @@ import (
 // Operation is one method of one path, for the API description.
 type Operation struct {
 	Method, Path, Summary string
+	// Request names the schema of the body; "" for none.
+	Request string
 }
+
+// schemas describe the bodies. They are looser than what the handlers demand where JSON Schema cannot say it.
+//
+//go:embed schemas.json
+var schemas []byte
 
 // Description answers GET /openapi.json and the page that shows it.
 type Description struct {
@@ -36,33 +45,45 @@ func (d *Description) document() map[string]any {
 		"openapi":    "3.1.0",
 		"info":       map[string]any{"title": d.Title, "version": d.Version},
 		"paths":      paths,
-		"components": map[string]any{"schemas": map[string]any{"Error": errorSchema}},
+		"components": map[string]any{"schemas": json.RawMessage(schemas)},
 	}
 }
 
-var errorSchema = map[string]any{
-	"type": "object",
-	"properties": map[string]any{
-		"message": map[string]any{"type": "string"},
-		"type":    map[string]any{"type": "string"},
-		"code":    map[string]any{"type": "integer"},
-		"error":   map[string]any{"type": "object"},
-	},
+// statuses are those of refusals and failures, with what they mean.
+var statuses = map[string]string{
+	"400": "The request is wrong; the message names the field",
+	"404": "Unknown model or route, or nobody serves this kind of request yet",
+	"405": "Another method is wanted: see Allow",
+	"408": "The body did not arrive in time",
+	"413": "The body is too large",
+	"415": "The body is not JSON",
+	"422": "A member is missing or of the wrong type",
+	"429": "The worker asks to slow down: try again after Retry-After",
+	"431": "Too much metadata in headers",
+	"499": "The request was cancelled",
+	"500": "A worker or the service failed",
+	"501": "A feature that is not there",
+	"503": "Nobody can serve the request now: try again after Retry-After",
+	"504": "The worker answered too late",
+	"529": "Overloaded: try again after Retry-After",
 }
+
+// readStatuses are those that a request without a body can meet.
+var readStatuses = []string{"404", "405", "503"}
 
 func (d *Description) operation(o Operation) map[string]any {
 	responses := map[string]any{"200": map[string]any{"description": "Success"}}
-	for status, text := range map[string]string{
-		"400": "The request is wrong; the message names the field", "404": "Unknown model or route",
-		"503": "Nobody can serve the request now", "529": "Overloaded: try again after Retry-After",
-	} {
+	for status, text := range statuses {
+		if o.Method == http.MethodGet && !slices.Contains(readStatuses, status) {
+			continue
+		}
 		responses[status] = map[string]any{"description": text, "content": map[string]any{
 			"application/json": map[string]any{"schema": map[string]any{"$ref": "#/components/schemas/Error"}}}}
 	}
 	operation := map[string]any{"summary": o.Summary, "operationId": operationID(o), "responses": responses}
-	if o.Method == http.MethodPost {
-		operation["requestBody"] = map[string]any{"required": true,
-			"content": map[string]any{"application/json": map[string]any{"schema": map[string]any{"type": "object"}}}}
+	if o.Request != "" {
+		operation["requestBody"] = map[string]any{"required": true, "content": map[string]any{
+			"application/json": map[string]any{"schema": map[string]any{"$ref": "#/components/schemas/" + o.Request}}}}
 	}
 	if strings.Contains(o.Path, "{") {
 		operation["parameters"] = pathParameters(o.Path)

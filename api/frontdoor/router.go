@@ -20,8 +20,10 @@ type Route struct {
 	// On tells whether the route is switched on; nil means always. A route that is off answers an empty 404, as existing
 	// probes expect.
 	On func() bool
-	// Summary is one line for the API description.
-	Summary string
+	// Summary is one line for the API description, Request the name of the body's schema in it. Described lists the paths there of a
+	// route with Prefix, without Path.
+	Summary, Request string
+	Described        []string
 }
 
 // Router finds routes by exact path, else by the longest prefix.

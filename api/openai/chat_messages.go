@@ -1,6 +1,8 @@
 package openai
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,14 +45,28 @@ func messageMistake(message jsontape.Node) string {
 		return fmt.Sprintf("unknown variant `%s`, expected one of `%s`", role.Text(), strings.Join(roles, "`, `"))
 	}
 	content := message.Get("content")
+	if name := message.Get("name"); name.Present() && name.Kind() != jsontape.String && role.Text() != "tool" {
+		return fmt.Sprintf("invalid type: %s, expected a string as name", name.Kind())
+	}
 	switch role.Text() {
-	case "user", "system", "developer":
+	case "system":
+		// Some templates take tools in place of a text.
+		if !content.Present() && message.Get("tools").Len() == 0 {
+			return "missing field `content`: a system message needs `content` unless it declares `tools`"
+		}
+	case "user", "developer":
 		if !content.Exists() {
 			return "missing field `content`"
 		}
+	case "assistant":
+		if text := pastCallsMistake(message.Get("tool_calls")); text != "" {
+			return text
+		}
 	case "tool":
-		if !message.Get("tool_call_id").Exists() {
+		if id := message.Get("tool_call_id"); !id.Exists() {
 			return "missing field `tool_call_id`"
+		} else if id.Kind() != jsontape.String {
+			return fmt.Sprintf("invalid type: %s, expected a string as tool_call_id", id.Kind())
 		}
 	case "function":
 		if !message.Get("name").Exists() {
@@ -73,6 +89,63 @@ func messageMistake(message jsontape.Node) string {
 		return fmt.Sprintf("invalid type: %s, expected a string or an array of content parts", content.Kind())
 	}
 	return ""
+}
+
+// pastCallsMistake judges the calls that an assistant's turn made.
+func pastCallsMistake(calls jsontape.Node) string {
+	if !calls.Present() {
+		return ""
+	}
+	if calls.Kind() != jsontape.Array {
+		return fmt.Sprintf("invalid type: %s, expected a sequence of tool calls", calls.Kind())
+	}
+	for _, call := range calls.Elements {
+		id, kind, name, arguments := call.Get("id"), call.Get("type"), call.Get("function").Get("name"), call.Get("function").Get("arguments")
+		switch {
+		case !id.Exists():
+			return "missing field `id` of a tool call"
+		case id.Kind() != jsontape.String:
+			return fmt.Sprintf("invalid type: %s, expected a string as a tool call's id", id.Kind())
+		case kind.Exists() && kind.Text() != "function":
+			return fmt.Sprintf("unknown variant `%s`, expected `function` as a tool call's type", kind.Text())
+		case name.Kind() != jsontape.String:
+			return "missing field `name` of a tool call's function"
+		case !arguments.Exists():
+			return "missing field `arguments` of a tool call"
+		case arguments.Kind() != jsontape.String && arguments.Kind() != jsontape.Object:
+			return fmt.Sprintf("expected string or object for `arguments`, got %s", arguments.Kind())
+		}
+	}
+	return ""
+}
+
+// withArgumentTexts returns the messages with arguments that are objects turned into their compact text, which is how templates know
+// them.
+func withArgumentTexts(messages jsontape.Node) []byte {
+	raw := messages.Raw()
+	start := messages.Offset() - len(raw)
+	var out []byte
+	copied := 0
+	for _, message := range messages.Elements {
+		for _, call := range message.Get("tool_calls").Elements {
+			arguments := call.Get("function").Get("arguments")
+			if arguments.Kind() != jsontape.Object {
+				continue
+			}
+			var compact bytes.Buffer
+			if json.Compact(&compact, arguments.Raw()) != nil {
+				continue
+			}
+			end := arguments.Offset() - start
+			out = append(out, raw[copied:end-len(arguments.Raw())]...)
+			out = appendString(out, compact.String())
+			copied = end
+		}
+	}
+	if copied == 0 {
+		return raw
+	}
+	return append(out, raw[copied:]...)
 }
 
 func partMistake(part jsontape.Node) string {

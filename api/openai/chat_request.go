@@ -153,7 +153,7 @@ func (a *API) readChat(document *jsontape.Document, r *inference.Request) (*chat
 		return nil, invalid("nvext.extra_fields", "`nvext.extra_fields=[\"completion_token_ids\"]` requires exactly one generated choice")
 	}
 
-	chat.Messages = messages.Raw()
+	chat.Messages = withArgumentTexts(messages)
 	chat.TemplateArguments = f.Raw("chat_template_args")
 	if chat.TemplateArguments == nil {
 		chat.TemplateArguments = f.Raw("chat_template_kwargs")
@@ -221,6 +221,16 @@ func checkThinking(f *body.Fields, chat *pipeline.Chat) *problem.Problem {
 	thinking := f.Node("thinking")
 	if !thinking.Exists() {
 		return nil
+	}
+	if on, ok := thinking.Bool(); ok {
+		chat.Thinking = []byte(`{"type":"disabled"}`)
+		if on {
+			chat.Thinking = []byte(`{"type":"enabled"}`)
+		}
+		return nil
+	}
+	if thinking.Kind() != jsontape.Object {
+		return invalid("thinking", "`thinking` must be a boolean or an object with `type` set to `enabled`, `disabled`, or `adaptive`")
 	}
 	switch thinking.Get("type").Text() {
 	case "enabled", "disabled", "adaptive":

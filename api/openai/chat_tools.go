@@ -9,6 +9,9 @@ import (
 	"signalbox/pipeline"
 )
 
+// invalidSchema refuses the parameters of a strict function: its name, the place, the mistake.
+const invalidSchema = "Invalid schema for function '%s': In context=%s, %s"
+
 const (
 	maxTools         = 1536
 	maxToolNameBytes = 128
@@ -23,7 +26,7 @@ func (c *chatRequest) readTools(f *body.Fields, chat *pipeline.Chat) *problem.Pr
 			return problem.Invalid("tools", body.DeserializePrefix+"invalid type: %s, expected a sequence", tools.Kind())
 		}
 		if tools.Len() == 0 {
-			return invalid("tools", "tools array cannot be empty; leave the field out when there are no tools")
+			return invalid("tools", "tools array cannot be empty; omit the field entirely to disable tool use")
 		}
 		if tools.Len() > maxTools {
 			return invalid("tools", "Maximum of %d tools are supported, got %d", maxTools, tools.Len())
@@ -41,6 +44,14 @@ func (c *chatRequest) readTools(f *body.Fields, chat *pipeline.Chat) *problem.Pr
 }
 
 func readTool(i int, tool jsontape.Node) (pipeline.Tool, *problem.Problem) {
+	switch kind := tool.Get("type"); {
+	case !kind.Exists():
+		return pipeline.Tool{}, problem.Invalid("tools", body.DeserializePrefix+"missing field `type` (tools[%d])", i)
+	case kind.Kind() != jsontape.String:
+		return pipeline.Tool{}, problem.Invalid("tools", body.DeserializePrefix+"invalid type: %s, expected a string (tools[%d].type)", kind.Kind(), i)
+	case kind.Text() != "function":
+		return pipeline.Tool{}, problem.Invalid("tools", body.DeserializePrefix+"unknown variant `%s`, expected `function` (tools[%d])", kind.Text(), i)
+	}
 	function := tool.Get("function")
 	nameNode := function.Get("name")
 	if nameNode.Kind() != jsontape.String {
@@ -61,6 +72,15 @@ func readTool(i int, tool jsontape.Node) (pipeline.Tool, *problem.Problem) {
 	parameters := function.Get("parameters")
 	if parameters.Present() && parameters.Kind() != jsontape.Object {
 		return pipeline.Tool{}, invalid("tools", "Function parameters at index %d for %q must be a JSON Schema object", i, name)
+	}
+	if strict := function.Get("strict"); strict.Present() {
+		demanded, ok := strict.Bool()
+		if !ok {
+			return pipeline.Tool{}, problem.Invalid("tools", body.DeserializePrefix+"invalid type: %s, expected a boolean (tools[%d].function.strict)", strict.Kind(), i)
+		}
+		if context, mistake := strictSchemaMistake(parameters); demanded && mistake != "" {
+			return pipeline.Tool{}, invalid("tools", invalidSchema, name, context, mistake)
+		}
 	}
 	parsed := pipeline.Tool{Name: name}
 	if parameters.Present() {
@@ -91,6 +111,9 @@ func (c *chatRequest) readToolChoice(f *body.Fields, chat *pipeline.Chat) *probl
 		chat.ToolChoice = choice.Text()
 		return nil
 	case jsontape.Object:
+		if choice.Get("type").Text() != "function" {
+			break
+		}
 		name := choice.Get("function").Get("name").Text()
 		if !slices.ContainsFunc(parsing.Tools, func(t pipeline.Tool) bool { return t.Name == name }) {
 			return invalid("tool_choice", "tool named %q in tool_choice is not present in tools", name)
@@ -116,15 +139,23 @@ func readResponseFormat(f *body.Fields) ([]byte, *problem.Problem) {
 		return []byte(`{"type":"object"}`), nil
 	case "json_schema":
 		schema := format.Get("json_schema")
+		switch {
+		case !schema.Exists():
+			f.Fail("response_format", "missing field `json_schema`")
+			return nil, nil
+		case !schema.Get("name").Exists():
+			f.Fail("response_format", "missing field `name`")
+			return nil, nil
+		case !schema.Get("schema").Exists():
+			f.Fail("response_format", "missing field `schema`")
+			return nil, nil
+		}
 		if schema.Get("name").Text() == "" {
 			return nil, invalid("response_format", "`response_format.json_schema.name` cannot be empty")
 		}
 		definition := schema.Get("schema")
 		if definition.Kind() != jsontape.Object {
 			word := map[jsontape.Kind]string{jsontape.Array: "array", jsontape.String: "string", jsontape.Number: "number", jsontape.True: "boolean", jsontape.False: "boolean", jsontape.Null: "null"}[definition.Kind()]
-			if word == "" {
-				word = "nothing"
-			}
 			return nil, invalid("response_format", "`response_format.json_schema.schema` must be a JSON object, got %s", word)
 		}
 		return definition.Raw(), nil

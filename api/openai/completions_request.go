@@ -1,6 +1,8 @@
 package openai
 
 import (
+	"encoding/base64"
+	"io"
 	"strings"
 	"time"
 
@@ -85,7 +87,13 @@ func (a *API) readCompletion(document *jsontape.Document, template *inference.Re
 	if p := a.checkUnknownFields(root, completionFields); p != nil {
 		return nil, p
 	}
-	if p := checkPrompts(f.Node("prompt"), prompts); p != nil {
+	if r.PromptEmbeds != "" {
+		// They are the prompt: what stands beside them is not read.
+		if p := checkPromptEmbeds(r.PromptEmbeds); p != nil {
+			return nil, p
+		}
+		prompts = []completionPrompt{{}}
+	} else if p := checkPrompts(f.Node("prompt"), prompts); p != nil {
 		return nil, p
 	}
 	if p := c.checkSampling(f, r, logprobs, suffix, user); p != nil {
@@ -157,9 +165,7 @@ func readPrompts(f *body.Fields) []completionPrompt {
 	node := f.Object().Get("prompt")
 	switch node.Kind() {
 	case jsontape.Invalid:
-		if !f.Node("prompt_embeds").Exists() {
-			f.Missing("prompt")
-		}
+		f.Missing("prompt")
 		return []completionPrompt{{}}
 	case jsontape.String:
 		return []completionPrompt{{text: node.Text()}}
@@ -171,12 +177,17 @@ func readPrompts(f *body.Fields) []completionPrompt {
 			return []completionPrompt{{tokens: ids}}
 		}
 		prompts := make([]completionPrompt, 0, node.Len())
-		for _, element := range node.Elements {
-			switch element.Kind() {
-			case jsontape.String:
+		kind := jsontape.Invalid // texts or token ids, not both
+		for i, element := range node.Elements {
+			if i == 0 {
+				kind = element.Kind()
+			}
+			switch {
+			case element.Kind() != kind:
+			case kind == jsontape.String:
 				prompts = append(prompts, completionPrompt{text: element.Text()})
 				continue
-			case jsontape.Array:
+			case kind == jsontape.Array:
 				if ids, bad := body.TokenIDs(element); !bad.Exists() {
 					prompts = append(prompts, completionPrompt{tokens: ids})
 					continue
@@ -188,6 +199,20 @@ func readPrompts(f *body.Fields) []completionPrompt {
 		return prompts
 	}
 	f.Fail("prompt", "data did not match any variant of untagged enum Prompt")
+	return nil
+}
+
+// minEmbedBytes is the least that a tensor file takes.
+const minEmbedBytes = 100
+
+func checkPromptEmbeds(text string) *problem.Problem {
+	size := base64.StdEncoding.DecodedLen(len(text)) - strings.Count(text[max(0, len(text)-2):], "=")
+	if _, err := io.Copy(io.Discard, base64.NewDecoder(base64.StdEncoding, strings.NewReader(text))); err != nil {
+		return invalid("prompt_embeds", "prompt_embeds must be valid base64-encoded data")
+	}
+	if size < minEmbedBytes {
+		return invalid("prompt_embeds", "prompt_embeds decoded data must be at least %d bytes, got %d bytes", minEmbedBytes, size)
+	}
 	return nil
 }
 

@@ -292,8 +292,8 @@ func (q *responsesRequest) translateTools(root jsontape.Node, chat *pipeline.Cha
 		}
 		parameters := tool.Get("parameters")
 		if strict, ok := tool.Get("strict").Bool(); ok && strict {
-			if text := strictMistake(parameters); text != "" {
-				return conversion("tools", "Invalid schema for function '%s': In context=#, %s", name, text)
+			if context, mistake := strictSchemaMistake(parameters); mistake != "" {
+				return conversion("tools", invalidSchema, name, context, mistake)
 			}
 		}
 		entry := chatItemTool{Type: "function", Function: chatItemFunction{Name: name, Description: tool.Get("description").Text()}}
@@ -343,17 +343,6 @@ func (q *responsesRequest) translateTools(root jsontape.Node, chat *pipeline.Cha
 		return invalid("tool_choice", "tool named %q in tool_choice is not present in tools", name)
 	}
 	return nil
-}
-
-// strictMistake tells what a strict function schema lacks; "" when it is fine.
-func strictMistake(schema jsontape.Node) string {
-	if schema.Get("type").Text() != "object" {
-		return "schema must have type 'object'"
-	}
-	if extra, ok := schema.Get("additionalProperties").Bool(); !ok || extra {
-		return "object schemas require additionalProperties: false"
-	}
-	return ""
 }
 
 func (q *responsesRequest) translateFormat(root jsontape.Node) *problem.Problem {

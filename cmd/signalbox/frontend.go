@@ -75,6 +75,9 @@ func runFrontend(args []string) error {
 	options := frontendOptions(s, logger)
 	options.Loads = workerEvents
 	options.Backend, options.Transport, options.Routers = backend, frontend.TCP{Client: transport}, route.Routers()
+	if options.Extensions, err = frontend.Extensions(s.HTTP.RouteExtensions); err != nil {
+		return err
+	}
 	if err := addGRPC(&options, s); err != nil {
 		return err
 	}
