@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 )
 
 // Kind classifies a failure; it decides the status that the client sees, whether another worker may be tried, and whether the
@@ -60,8 +61,14 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Cause }
+// Unwrap returns the cause. One that is io.EOF counts as io.ErrUnexpectedEOF: readers of streams take io.EOF for their clean end, which
+// no failure is.
+func (e *Error) Unwrap() error {
+	if errors.Is(e.Cause, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return e.Cause
+}
 
 // Errorf makes an Error of the kind.
 func Errorf(kind Kind, format string, args ...any) *Error {

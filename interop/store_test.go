@@ -17,7 +17,8 @@ type store struct {
 	variable string // its environment entry
 	// bus is the environment entry of the NATS server; "" when no plane uses one.
 	bus              string
-	requests, events string // "" for tcp and zmq
+	requests, events string   // "" for tcp and zmq
+	extra            []string // further entries
 }
 
 func (s store) flags() []string {
@@ -25,10 +26,11 @@ func (s store) flags() []string {
 }
 
 func (s store) environment() []string {
-	if s.bus == "" {
-		return []string{s.variable}
+	list := append([]string{s.variable}, s.extra...)
+	if s.bus != "" {
+		list = append(list, s.bus)
 	}
-	return []string{s.variable, s.bus}
+	return list
 }
 
 func fileStore(t *testing.T) store {

@@ -16,7 +16,10 @@ import (
 	"signalbox/router"
 )
 
-func lost() error { return inference.Errorf(inference.Disconnected, "the worker died") }
+// lost is a connection that ended where none of its messages did: no end of a stream, for all that its cause says.
+func lost() error {
+	return &inference.Error{Kind: inference.Disconnected, Message: "the worker died", Cause: io.EOF}
+}
 
 // TestEveryWayOutGivesThePlacementBack walks all ways in which a request can go and checks that each placement is given back
 // once, with the right outcome, and that no stream is left open.

@@ -169,7 +169,7 @@ func drain(ctx context.Context, a *attempt) {
 	for {
 		output, err := a.stream.Next(ctx)
 		if err != nil {
-			if errors.Is(err, io.EOF) {
+			if err == io.EOF {
 				err = nil
 			}
 			a.end(err)
@@ -185,7 +185,7 @@ func drain(ctx context.Context, a *attempt) {
 func (r *Run) awaitPrefill(a *attempt, start time.Time) error {
 	first, err := a.stream.Next(r.context)
 	if err != nil {
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF {
 			err = inference.Errorf(inference.Unknown, "the prefill worker answered nothing")
 		}
 		a.end(err)
@@ -241,7 +241,7 @@ func (r *Run) releasePrefill() {
 func (r *Run) drainPrefill(a *attempt) error {
 	for {
 		_, err := a.stream.Next(r.context)
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF {
 			a.end(nil)
 			return nil
 		}

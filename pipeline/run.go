@@ -114,7 +114,7 @@ func (r *Run) Next(ctx context.Context) (*Delta, error) {
 			if err := r.absorb(output); err != nil {
 				r.finish(err)
 			}
-		case errors.Is(err, io.EOF):
+		case err == io.EOF: // itself: a failure may well be caused by one
 			r.finish(io.EOF)
 		case r.finished >= r.expected:
 			r.finish(io.EOF) // the answer was complete: nothing is lost with its end

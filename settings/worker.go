@@ -1,5 +1,7 @@
 package settings
 
+import "time"
+
 // Worker is everything that `signalbox worker` can be told. The flags are those of Dynamo's mock worker where they mean the same.
 type Worker struct {
 	ModelPath, ModelName string
@@ -26,6 +28,7 @@ type Worker struct {
 	RequestPlane         string
 	EventPlane           string
 	Host                 string
+	DrainTimeout         time.Duration
 	Log                  string
 
 	table *table
@@ -62,6 +65,7 @@ func declareWorker() *Worker {
 	t.add(required(&w.RequestPlane, "tcp", oneOf("tcp", "nats")), spec{name: "request_plane", flag: "request-plane", env: names("DYN_REQUEST_PLANE"), help: "How requests arrive."})
 	t.add(required(&w.EventPlane, "zmq", oneOf("zmq", "nats", "none")), spec{name: "event_plane", flag: "event-plane", env: names("DYN_EVENT_PLANE"), help: "How KV events are published; none publishes nothing."})
 	t.add(required(&w.Host, "", text()), spec{name: "tcp_rpc_host", env: names("DYN_TCP_RPC_HOST"), help: "Address to listen on and to register; the machine's first without it."})
+	t.add(required(&w.DrainTimeout, 30*time.Second, duration(time.Second, 0)), spec{name: "runtime_graceful_shutdown_timeout_secs", env: names("DYN_RUNTIME_GRACEFUL_SHUTDOWN_TIMEOUT_SECS"), help: "Seconds that running requests may take to finish at shutdown; what then still runs is broken off, for frontends to move elsewhere."})
 	t.add(required(&w.Log, "info", text()), spec{name: "log", env: names("DYN_LOG"), help: "Log level: error, warn, info, debug or trace."})
 	return w
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"time"
 
 	"signalbox/discovery"
 	"signalbox/inference"
@@ -33,8 +32,6 @@ type Options struct {
 	// Requests is how requests come to the server; nil for its own connections.
 	Requests RequestPlane
 	Logger   *slog.Logger
-	// DrainTime bounds how long running requests may go on after the worker has left discovery.
-	DrainTime time.Duration
 }
 
 // Worker is a registered worker. Stop ends it.
@@ -43,6 +40,8 @@ type Worker struct {
 	stop     func() // ends the taking of requests
 	instance *discovery.Instance
 	model    *discovery.Model
+
+	withdrawn bool
 }
 
 // ParseEndpoint reads "dyn://namespace.component.endpoint"; the scheme may be left out.
@@ -95,9 +94,18 @@ func Start(ctx context.Context, options Options) (*Worker, error) {
 // InstanceID returns the worker's id.
 func (w *Worker) InstanceID() uint64 { return w.instance.InstanceID }
 
-// Stop takes the worker out of discovery, the card first, and stops taking requests. Those that run are left to the engine.
+// Withdraw takes the worker out of discovery, the card first. It still takes requests: frontends learn of it a moment later.
+func (w *Worker) Withdraw(ctx context.Context) error {
+	if w.withdrawn {
+		return nil
+	}
+	w.withdrawn = true
+	return errors.Join(discovery.Withdraw(ctx, w.options.Backend, w.model), discovery.Withdraw(ctx, w.options.Backend, w.instance))
+}
+
+// Stop takes the worker out of discovery, unless Withdraw did, and stops taking requests. Those that run are left to the engine.
 func (w *Worker) Stop(ctx context.Context) error {
-	err := errors.Join(discovery.Withdraw(ctx, w.options.Backend, w.model), discovery.Withdraw(ctx, w.options.Backend, w.instance))
+	err := w.Withdraw(ctx)
 	w.stop()
 	return err
 }

@@ -43,7 +43,8 @@ func runWorker(args []string) error {
 		return err
 	}
 	<-ctx.Done()
-	stop()
+	stop() // a second signal ends the program at once
+	fleet.leave(s.DrainTimeout)
 	fleet.stop()
 	return nil
 }
@@ -237,7 +238,30 @@ func workerCard(s *settings.Worker, model servedModel) (*card.Card, discovery.En
 	return c, endpoint, err
 }
 
-// stop takes the workers out of discovery and ends everything.
+// leaveTime is how long a worker that has left discovery takes requests: frontends learn of it a moment later.
+const leaveTime = time.Second
+
+// leave takes the workers out of discovery and lets the requests that run finish.
+func (f *fleet) leave(patience time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	defer cancel()
+	for _, w := range f.workers {
+		if err := w.Withdraw(ctx); err != nil {
+			f.logger.Warn("a worker did not leave discovery cleanly", "error", err)
+		}
+	}
+	<-ctx.Done()
+	drain, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	for _, s := range f.servers {
+		if !s.Drain(drain) {
+			f.logger.Warn("requests still run at the end of the drain time; they are broken off", "drain", patience)
+			return
+		}
+	}
+}
+
+// stop ends everything.
 func (f *fleet) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()

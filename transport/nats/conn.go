@@ -158,7 +158,7 @@ func (c *Conn) Deliver(ctx context.Context, subject string, headers map[string]s
 	reply, err := c.nc.RequestMsgWithContext(bounded, request)
 	switch {
 	case err == nil && len(reply.Data) > 0:
-		return inference.Errorf(wire.KindOfAck(string(reply.Data)), "the worker refused the request: %.200s", reply.Data)
+		return wire.Refused(string(reply.Data))
 	case err == nil:
 		return nil
 	case errors.Is(err, client.ErrMaxPayload):

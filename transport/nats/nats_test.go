@@ -171,7 +171,7 @@ func TestARefusalComesHome(t *testing.T) {
 		_, err = stream.Next(t.Context())
 		_ = stream.Close()
 	}
-	if kind := inference.KindOf(err); kind != inference.Unavailable || !strings.Contains(err.Error(), "unknown endpoint nowhere") {
+	if kind := inference.KindOf(err); kind != inference.CannotConnect || !strings.Contains(err.Error(), "unknown endpoint nowhere") {
 		t.Errorf("kind %s of %v", kind, err)
 	}
 }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,6 +83,9 @@ func TestBrokenAnswers(t *testing.T) {
 			if kind := kindOf(err); kind != test.want || !slices.Equal(got, test.tokens) {
 				t.Errorf("tokens %v, error %v; want %v and kind %q", got, err, test.tokens, test.want)
 			}
+			if errors.Is(err, io.EOF) {
+				t.Errorf("%v passes for the clean end of a stream", err)
+			}
 			if failure, ok := err.(*inference.Error); err != nil && (!ok || failure.WorkerID != 9) {
 				t.Errorf("%v does not name the worker", err)
 			}
@@ -120,7 +125,7 @@ func TestBrokenAcknowledgements(t *testing.T) {
 	}{
 		"refused without a reason":  {func(conn net.Conn) { acknowledge(conn, "Unknown endpoint: p") }, inference.CannotConnect},
 		"refused as overloaded":     {func(conn net.Conn) { acknowledge(conn, "Server overloaded: full") }, inference.WorkerOverloaded},
-		"refused as unavailable":    {func(conn net.Conn) { acknowledge(conn, "Server unavailable: going") }, inference.Unavailable},
+		"refused as unavailable":    {func(conn net.Conn) { acknowledge(conn, "Server unavailable: going") }, inference.CannotConnect},
 		"an announcement of 4 GiB":  {func(conn net.Conn) { _, _ = conn.Write([]byte{0xff, 0xff, 0xff, 0xff}) }, inference.CannotConnect},
 		"cut off":                   {func(conn net.Conn) { _, _ = conn.Write([]byte{0, 0, 0, 9, 'x'}); conn.Close() }, inference.CannotConnect},
 		"closed instead":            {func(conn net.Conn) { conn.Close() }, inference.CannotConnect},
@@ -138,7 +143,7 @@ func TestBrokenAcknowledgements(t *testing.T) {
 			if _, err := client.Send(t.Context(), worker.target(), request(1)); inference.KindOf(err) != test.want {
 				t.Errorf("%v, want kind %s", err, test.want)
 			}
-			if refused := test.want == inference.WorkerOverloaded || test.want == inference.Unavailable; !refused && name != "refused without a reason" {
+			if refused := test.want == inference.WorkerOverloaded || strings.HasPrefix(name, "refused"); !refused && name != "refused without a reason" {
 				eventually(t, "the connection is given up", func() bool { return links(client, worker) == 0 })
 			}
 		})

@@ -154,6 +154,22 @@ func (s *Server) Close() error {
 	return err
 }
 
+// Drain waits until no request runs, or until ctx ends; it tells whether none does. Taking away the handlers before keeps new ones out.
+func (s *Server) Drain(ctx context.Context) bool {
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		if len(s.running) == 0 {
+			return true
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return len(s.running) == 0
+		}
+	}
+}
+
 func (s *Server) accept() {
 	for {
 		conn, err := s.listener.Accept()
@@ -272,7 +288,7 @@ func (s *Server) refuse(frame wire.RequestFrame, refusal string) error {
 	defer context.AfterFunc(s.base, func() { _ = conn.Close() })()
 	_ = conn.SetDeadline(deadline(ackTimeout))
 	text := wire.AppendHandshake(nil, control.CallHome.Subject, wire.ResponseStream)
-	text = wire.AppendPrologue(text, inference.Errorf(wire.KindOfAck(refusal), "%s", refusal))
+	text = wire.AppendPrologue(text, wire.Refused(refusal))
 	if _, err := conn.Write(text); err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func (s *stream) dispatch(ctx context.Context, p *pool, frame []byte) error {
 			case got.err != nil:
 				return &inference.Error{Kind: inference.CannotConnect, Message: "the connection ended before the worker took the request", Cause: got.err}
 			case got.text != "":
-				return inference.Errorf(wire.KindOfAck(got.text), "the worker refused the request: %.200s", got.text)
+				return wire.Refused(got.text)
 			}
 			return nil
 		case <-s.home:
@@ -266,7 +266,7 @@ func (s *stream) settle(err error) error {
 	if failure, ok := err.(*inference.Error); ok && failure.WorkerID == 0 {
 		failure.WorkerID = s.workerID
 	}
-	s.end(errors.Is(err, io.EOF))
+	s.end(err == io.EOF)
 	return err
 }
 

@@ -157,7 +157,7 @@ func TestFailuresByKind(t *testing.T) {
 	fail := func(failure error) Handler { return func(context.Context, *Call) error { return failure } }
 	server.Handle("invalid", fail(&inference.Error{Kind: inference.InvalidArgument, Message: "bad", Public: "bad"}))
 	server.Handle("died", fail(inference.Errorf(inference.Disconnected, "dead")))
-	for path, want := range map[string]inference.Kind{"invalid": inference.InvalidArgument, "died": inference.Disconnected, "unknown": inference.Unavailable} {
+	for path, want := range map[string]inference.Kind{"invalid": inference.InvalidArgument, "died": inference.Disconnected, "unknown": inference.CannotConnect} {
 		stream, err := client.Send(t.Context(), target(server, path, inference.MessagePack), request(1))
 		if err == nil {
 			_, err = stream.Next(t.Context())

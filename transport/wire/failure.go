@@ -260,3 +260,13 @@ func KindOfAck(text string) inference.Kind {
 	}
 	return inference.CannotConnect
 }
+
+// Refused is the failure of a request that a worker did not take, by the text of its acknowledgement. A worker that is not there for
+// it, be it that it is about to leave, is one that cannot be reached: another one may take the request.
+func Refused(text string) *inference.Error {
+	kind := KindOfAck(text)
+	if kind == inference.Unavailable {
+		kind = inference.CannotConnect
+	}
+	return inference.Errorf(kind, "the worker refused the request: %.200s", text)
+}
