@@ -92,9 +92,9 @@ func Start[S Server](ctx context.Context, backend discovery.Backend, build Build
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	m := &Manager[S]{options: options, build: build, cancel: cancel, served: make(map[Key]*serving[S]), built: make(chan buildResult[S]), synced: make(chan struct{})}
-	m.sets = newSets(options.Filter, func(key Key, checksum string, c *card.Card) {
-		options.Logger.Error("workers with another model card are not admitted while the first ones live",
-			"model", key.Model, "endpoint", key.Endpoint.String(), "card", checksum, "role", string(key.Role))
+	m.sets = newSets(options.Filter, func(key Key, incumbent, checksum string) {
+		options.Logger.Error("Rejected incompatible workers; the first accepted configuration retains the WorkerSet", "model", key.Model,
+			"endpoint", key.Endpoint.String(), "role", string(key.Role), "incumbent_checksum", incumbent, "rejected_checksum", checksum)
 	})
 	m.catalog.Store(&catalog[S]{})
 	instances, err := backend.Watch(ctx, discovery.Instances, "")
@@ -200,7 +200,13 @@ func (m *Manager[S]) modelEvent(event discovery.Event) {
 			m.options.Logger.Error("a model card cannot be used", "key", event.Key, "error", err)
 			return
 		}
-		if m.options.ModelName != "" {
+		if (record.Suffix != "") != (parsed.LoRA != nil) {
+			m.options.Logger.Error("a model card cannot be used: a LoRA adapter's has the adapter in its key and in its text, any other in neither",
+				"key", event.Key, "model", parsed.DisplayName, "model_suffix", record.Suffix)
+			m.sets.deleteModel(event.Key)
+			return
+		}
+		if m.options.ModelName != "" && parsed.LoRA == nil { // an adapter keeps its own
 			parsed.DisplayName = m.options.ModelName
 		}
 		if m.options.BlockSize != 0 {

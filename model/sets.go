@@ -57,10 +57,10 @@ type sets struct {
 	groups    map[Key]*group
 	arrivals  uint64
 	// onReject reports a cohort that is not admitted, once.
-	onReject func(key Key, checksum string, card *card.Card)
+	onReject func(key Key, incumbent, checksum string)
 }
 
-func newSets(filter discovery.NamespaceFilter, onReject func(Key, string, *card.Card)) *sets {
+func newSets(filter discovery.NamespaceFilter, onReject func(key Key, incumbent, checksum string)) *sets {
 	return &sets{filter: filter, instances: make(map[string]*discovery.Instance), cards: make(map[string]*candidate),
 		groups: make(map[Key]*group), onReject: onReject}
 }
@@ -112,9 +112,8 @@ func (s *sets) compute() map[Key]*Set {
 		live.member.Instance = instance
 		byKey[entry.key] = append(byKey[entry.key], &live)
 	}
-	for key, g := range s.groups {
+	for key := range s.groups {
 		if len(byKey[key]) == 0 {
-			_ = g
 			delete(s.groups, key)
 		}
 	}
@@ -164,7 +163,7 @@ func (s *sets) admit(key Key, candidates []*candidate) *Set {
 		if !g.rejected[c.member.Checksum] {
 			g.rejected[c.member.Checksum] = true
 			if s.onReject != nil {
-				s.onReject(key, c.member.Checksum, c.member.Card)
+				s.onReject(key, g.incumbent, c.member.Checksum)
 			}
 		}
 	}

@@ -12,7 +12,6 @@ import "fmt"
 var Unavailable = map[string]string{
 	"enable_session_prefix_index": "an index of sessions",
 	"shared_cache_type=hicache":   "the shared cache",
-	"lora_enabled":                "routing by LoRA adapter",
 	"response_plane=quic":         "the QUIC response plane",
 	"interactive":                 "chat in the terminal",
 }

@@ -5,6 +5,7 @@ import "time"
 // Worker is everything that `signalbox worker` can be told. The flags are those of Dynamo's mock worker where they mean the same.
 type Worker struct {
 	ModelPath, ModelName string
+	Adapters             []string // LoRA
 	Endpoint             string
 	Workers              int
 	BlockSize            int
@@ -40,6 +41,7 @@ func declareWorker() *Worker {
 	t.in("Model")
 	t.add(optionalDirectory(&w.ModelPath), spec{name: "model_path", flag: "model-path", help: "Model directory with tokenizer.json; a small built-in model without it."})
 	t.add(required(&w.ModelName, "", text()), spec{name: "model_name", flag: "model-name", help: "Served name; the model's path without it."})
+	t.add(collection(&w.Adapters), spec{name: "lora", flag: "lora", help: "Name of a LoRA adapter to register besides the model; may be given several times."})
 	t.add(required(&w.Endpoint, "", text()), spec{name: "endpoint", flag: "endpoint", help: "dyn://namespace.component.endpoint to serve; dyn://dynamo.backend.generate without it, dyn://dynamo.prefill.generate for prefill workers."})
 	t.add(required(&w.ToolParser, "", text()), spec{name: "tool_call_parser", flag: "dyn-tool-call-parser", help: "Tool-call parser that frontends run on the output."})
 	t.add(required(&w.ReasoningParser, "", text()), spec{name: "reasoning_parser", flag: "dyn-reasoning-parser", help: "Reasoning parser that frontends run on the output."})

@@ -27,6 +27,8 @@ type Options struct {
 	Endpoint discovery.EndpointID
 	Card     *card.Card
 	Engine   Engine
+	// Adapters are names of LoRA adapters that the engine has loaded; each is registered as a model of its own.
+	Adapters []string
 	// Server is the process's request-plane listener. Workers of one process share it, each under paths of its own.
 	Server *tcp.Server
 	// Requests is how requests come to the server; nil for its own connections.
@@ -39,7 +41,7 @@ type Worker struct {
 	options  Options
 	stop     func() // ends the taking of requests
 	instance *discovery.Instance
-	model    *discovery.Model
+	models   []*discovery.Model // the base model's first
 
 	withdrawn bool
 }
@@ -73,6 +75,10 @@ func Start(ctx context.Context, options Options) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	adapters, err := adapterCards(options.Card, options.Adapters)
+	if err != nil {
+		return nil, err
+	}
 	transport, stop, err := options.Requests.Serve(id, e, tcp.Generate(options.Engine.Generate))
 	if err != nil {
 		return nil, err
@@ -80,8 +86,12 @@ func Start(ctx context.Context, options Options) (*Worker, error) {
 	w.stop = stop
 	w.instance = &discovery.Instance{Namespace: e.Namespace, Component: e.Component, Endpoint: e.Name, InstanceID: id,
 		Transport: transport, DeviceType: "cuda", Codec: inference.MessagePack.String()}
-	w.model = &discovery.Model{Namespace: e.Namespace, Component: e.Component, Endpoint: e.Name, InstanceID: id, Card: cardJSON}
-	for _, record := range []discovery.Record{w.instance, w.model} {
+	records := []discovery.Record{w.instance}
+	for _, record := range modelRecords(id, e, cardJSON, adapters) {
+		w.models = append(w.models, record)
+		records = append(records, record)
+	}
+	for _, record := range records {
 		if err := discovery.Publish(ctx, options.Backend, record); err != nil {
 			stop()
 			return nil, fmt.Errorf("register %s: %w", record.Key(), err)
@@ -94,13 +104,17 @@ func Start(ctx context.Context, options Options) (*Worker, error) {
 // InstanceID returns the worker's id.
 func (w *Worker) InstanceID() uint64 { return w.instance.InstanceID }
 
-// Withdraw takes the worker out of discovery, the card first. It still takes requests: frontends learn of it a moment later.
+// Withdraw takes the worker out of discovery, the cards first. It still takes requests: frontends learn of it a moment later.
 func (w *Worker) Withdraw(ctx context.Context) error {
 	if w.withdrawn {
 		return nil
 	}
 	w.withdrawn = true
-	return errors.Join(discovery.Withdraw(ctx, w.options.Backend, w.model), discovery.Withdraw(ctx, w.options.Backend, w.instance))
+	var err error
+	for _, record := range w.models {
+		err = errors.Join(err, discovery.Withdraw(ctx, w.options.Backend, record))
+	}
+	return errors.Join(err, discovery.Withdraw(ctx, w.options.Backend, w.instance))
 }
 
 // Stop takes the worker out of discovery, unless Withdraw did, and stops taking requests. Those that run are left to the engine.

@@ -160,7 +160,7 @@ func (f *fleet) add(ctx context.Context, s *settings.Worker, model servedModel, 
 		return err
 	}
 	f.engines = append(f.engines, engine)
-	w, err := worker.Start(ctx, worker.Options{Backend: backend, Endpoint: endpoint, Card: modelCard, Engine: engine, Server: server, Requests: requests, Logger: f.logger})
+	w, err := worker.Start(ctx, worker.Options{Backend: backend, Endpoint: endpoint, Card: modelCard, Adapters: s.Adapters, Engine: engine, Server: server, Requests: requests, Logger: f.logger})
 	if err != nil {
 		return err
 	}
