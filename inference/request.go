@@ -188,7 +188,7 @@ func (c Codec) String() string {
 	return "json"
 }
 
-// Media is one image, video or audio of the prompt. Exactly one member is set.
+// Media is one image, video or audio of the prompt: where it is, the name under which the worker may have it cached, or both.
 type Media struct {
 	URL  string
 	UUID string

@@ -30,6 +30,7 @@ func (p *Pipeline) prepare(ctx context.Context, job *Job) (prepared, error) {
 	r.CardChecksum = p.Model.Checksum
 	p.applyStops(job)
 	p.constrainToolChoice(job)
+	completeExtraArgs(job, text)
 	if r.Output.SkipSpecialTokens == nil && !job.Parsing.Off && p.Model.Stages != nil && p.Model.Stages.NeedsSpecialTokens() {
 		show := false
 		r.Output.SkipSpecialTokens = &show

@@ -160,7 +160,7 @@ func partMistake(part jsontape.Node) string {
 		}
 	case "image_url", "video_url", "audio_url":
 		source := part.Get(kind.Text())
-		if source.Get("url").Kind() != jsontape.String && source.Kind() != jsontape.String {
+		if source.Get("url").Kind() != jsontape.String && source.Kind() != jsontape.String && !part.Get("uuid").Present() {
 			return "missing field `url` in an " + kind.Text() + " part"
 		}
 	}

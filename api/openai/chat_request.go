@@ -141,6 +141,7 @@ func (a *API) readChat(document *jsontape.Document, r *inference.Request) (*chat
 	if p := readLoose(f, r); p != nil {
 		return nil, p
 	}
+	r.ExtraArgs = extraArguments(f, extension, a.options.DisableExtensions)
 	guided, p := readGuided(f, format)
 	if p != nil {
 		return nil, p
@@ -161,6 +162,9 @@ func (a *API) readChat(document *jsontape.Document, r *inference.Request) (*chat
 	chat.UseRawPrompt = extension.UseRaw
 	if extension.HasTokens {
 		r.TokenIDs = extension.TokenData
+	}
+	if p := readMedia(messages, r); p != nil {
+		return nil, p
 	}
 	r.MediaIOArgs = f.Raw("media_io_kwargs")
 	r.MMProcessorArgs = f.Raw("mm_processor_kwargs")

@@ -66,6 +66,10 @@ func (a *API) readCompletion(document *jsontape.Document, template *inference.Re
 	if echo := f.Bool("echo"); echo != nil {
 		c.echo = *echo
 	}
+	if c.echo && r.Output.PromptLogprobs == nil {
+		one := uint32(1) // what engines understand of echo
+		r.Output.PromptLogprobs = &one
+	}
 	suffix := f.String("suffix")
 	user := f.String("user")
 	if embeds := f.String("prompt_embeds"); embeds != nil {
@@ -102,6 +106,7 @@ func (a *API) readCompletion(document *jsontape.Document, template *inference.Re
 	if p := readLoose(f, r); p != nil {
 		return nil, p
 	}
+	r.ExtraArgs = extraArguments(f, extension, a.options.DisableExtensions)
 	format, p := readResponseFormat(f)
 	if p == nil {
 		p = f.Problem

@@ -266,29 +266,5 @@ func readLoose(f *body.Fields, r *inference.Request) *problem.Problem {
 			return invalid("detokenize", "`detokenize` must be a boolean")
 		}
 	}
-	r.ExtraArgs = passThroughArguments(f)
 	return nil
-}
-
-// passThroughArguments gathers what only an engine understands: it travels under extra_args, so that nothing a client asks for
-// is dropped on the way.
-func passThroughArguments(f *body.Fields) []byte {
-	var out []byte
-	for _, name := range []string{"logit_bias", "allowed_token_ids", "logprob_token_ids", "bad_words_token_ids", "detokenize", "user"} {
-		if raw := f.Raw(name); raw != nil {
-			if out == nil {
-				out = append(out, `{"sampling":{`...)
-			} else {
-				out = append(out, ',')
-			}
-			out = append(out, '"')
-			out = append(out, name...)
-			out = append(out, `":`...)
-			out = append(out, raw...)
-		}
-	}
-	if out == nil {
-		return nil
-	}
-	return append(out, "}}"...)
 }

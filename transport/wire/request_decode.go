@@ -63,6 +63,8 @@ func decodeMember(s *scanner, r *inference.Request, name string) error {
 		}
 	case "multi_modal_data":
 		decodeMedia(s, r)
+	case "multi_modal_uuids":
+		decodeMediaNames(s, r)
 	case "router":
 		decodeTargets(s, r)
 	case "prompt_embeds":
@@ -138,6 +140,25 @@ func decodeMedia(s *scanner, r *inference.Request) {
 			list = append(list, medium)
 		}
 		r.MultiModal[kind] = list
+	}
+}
+
+// decodeMediaNames adds clients' names to media that were read before: they come after them.
+func decodeMediaNames(s *scanner, r *inference.Request) {
+	if s.null() {
+		return
+	}
+	for range s.mapLen() {
+		kind := s.str()
+		for i := range s.bounded(maxStrings) {
+			name := ""
+			if !s.null() {
+				name = s.str()
+			}
+			if list := r.MultiModal[kind]; i < len(list) {
+				list[i].UUID = name
+			}
+		}
 	}
 }
 

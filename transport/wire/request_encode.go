@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"slices"
 	"encoding/binary"
 	"fmt"
 
@@ -163,6 +164,24 @@ func appendRequest(dst []byte, r *inference.Request) ([]byte, error) {
 	return m.end(), nil
 }
 
+// appendMediaNames writes the clients' names of images, nil for those without one; nothing when none has a name.
+func appendMediaNames(m *mapWriter, images []inference.Media) {
+	if !slices.ContainsFunc(images, func(medium inference.Media) bool { return medium.UUID != "" }) {
+		return
+	}
+	m.key("multi_modal_uuids")
+	m.dst = msgp.AppendMapHeader(m.dst, 1)
+	m.dst = msgp.AppendString(m.dst, "image_url")
+	m.dst = msgp.AppendArrayHeader(m.dst, uint32(len(images)))
+	for _, medium := range images {
+		if medium.UUID == "" {
+			m.dst = msgp.AppendNil(m.dst)
+		} else {
+			m.dst = msgp.AppendString(m.dst, medium.UUID)
+		}
+	}
+}
+
 // appendRareRequest writes the members that few requests have.
 func appendRareRequest(m *mapWriter, r *inference.Request) error {
 	if r.PromptEmbeds != "" {
@@ -184,6 +203,7 @@ func appendRareRequest(m *mapWriter, r *inference.Request) error {
 				m.dst = msgp.AppendString(m.dst, value)
 			}
 		}
+		appendMediaNames(m, r.MultiModal["image_url"])
 	}
 	if p := r.PrefillResult; p != nil {
 		m.key("prefill_result")
