@@ -106,10 +106,12 @@ func (r Routing) Routers() RouterFactory {
 			}
 		}
 		logger := chosen.Logger.With("model", set.Set.Key.Model, "endpoint", set.Set.Key.Endpoint.String())
+		line := "Activating router"
 		if set.Set.Key.Role == card.PrefillWorker {
-			logger.Info("Activating prefill router", "mode", chosen.Mode, "advertised", set.Set.Card.RouterConfig != nil,
-				"block_size", set.Set.Card.BlockSize, "kv", chosen.shown())
+			line = "Activating prefill router"
 		}
+		logger.Info(line, "role", string(set.Set.Key.Role), "mode", chosen.Mode, "advertised", set.Set.Card.RouterConfig != nil,
+			"block_size", set.Set.Card.BlockSize, "kv", chosen.shown())
 		made, end, err := chosen.start(set, logger)
 		if err != nil || chosen.SessionTTL == 0 {
 			return made, end, err

@@ -224,7 +224,7 @@ func (s *server) bootstrap(workerID uint64) (host string, port uint16, ranks uin
 
 // hop returns the set as a hop of other pipelines.
 func (s *server) hop() *pipeline.Hop {
-	return &pipeline.Hop{Router: s.placer, Sender: s.frontend.options.Transport, Target: s.target, Bootstrap: s.bootstrap}
+	return &pipeline.Hop{Router: s.placer, Sender: s.frontend.options.Transport, Target: s.target, Bootstrap: s.bootstrap, Constrain: s.constrainTransfer}
 }
 
 // ready tells whether somebody can be sent to now, and the parts that the set needs are there.

@@ -185,6 +185,7 @@ func (m *Manager[S]) instanceEvent(event discovery.Event) {
 		}
 	case discovery.Delete:
 		m.sets.deleteInstance(event.Key)
+		m.sets.compute() // a cohort that is gone is gone, even if it is back with the next event
 	}
 }
 
@@ -215,6 +216,7 @@ func (m *Manager[S]) modelEvent(event discovery.Event) {
 		m.sets.putModel(event.Key, record, parsed)
 	case discovery.Delete:
 		m.sets.deleteModel(event.Key)
+		m.sets.compute() // as for instances
 	}
 }
 
@@ -223,7 +225,7 @@ func (m *Manager[S]) reconcile(ctx context.Context) {
 	wanted := m.sets.compute()
 	for key, s := range m.served {
 		set := wanted[key]
-		if set == nil || set.Checksum != s.set.Checksum {
+		if set == nil || set.Reservation != s.set.Reservation {
 			m.withdraw(key, s)
 		}
 	}

@@ -250,6 +250,35 @@ func TestACohortThatVanishedComesLast(t *testing.T) {
 	f.built("16", "64")
 }
 
+// TestACohortThatIsBackHasAPipelineOfItsOwn: the last worker goes and comes back, so fast that both are one piece of news.
+func TestACohortThatIsBackHasAPipelineOfItsOwn(t *testing.T) {
+	s := newSets(discovery.NamespaceFilter{}, nil)
+	instance := &discovery.Instance{Namespace: "n", Component: "c", Endpoint: "e", InstanceID: 1}
+	record := &discovery.Model{Namespace: "n", Component: "c", Endpoint: "e", InstanceID: 1}
+	c := &card.Card{DisplayName: "m", BlockSize: 16, ModelType: card.Chat}
+	arrive := func() {
+		s.putInstance(instance)
+		s.putModel(record.Key(), record, c)
+	}
+	reservation := func() (r uint64) {
+		for _, set := range s.compute() {
+			r = set.Reservation
+		}
+		return r
+	}
+	arrive()
+	first := reservation()
+	if again := reservation(); again != first || first == 0 {
+		t.Errorf("reservation %d, then %d", first, again)
+	}
+	m := &Manager[*recorded]{sets: s}
+	m.modelEvent(discovery.Event{Kind: discovery.Delete, Key: record.Key()})
+	arrive()
+	if second := reservation(); second == first {
+		t.Error("a cohort that was gone has its old pipeline")
+	}
+}
+
 // TestAFailedBuildKeepsTheReservation: while the first card's pipeline cannot be built, nobody else's is.
 func TestAFailedBuildKeepsTheReservation(t *testing.T) {
 	f := newFleet(t, Options{})

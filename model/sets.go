@@ -29,6 +29,9 @@ type Member struct {
 type Set struct {
 	Key      Key
 	Checksum string
+	// Reservation counts the cohorts that were served, in this set and others: a set with another one has a pipeline of its own, even
+	// when it has the same checksum.
+	Reservation uint64
 	// Card is that of the first admitted worker.
 	Card    *card.Card
 	Members []Member // in order of their arrival
@@ -43,7 +46,8 @@ type candidate struct {
 
 // group is everybody who wants to be in a set.
 type group struct {
-	incumbent string // checksum of the cohort that is served; "" when nobody is
+	incumbent   string // checksum of the cohort that is served; "" when nobody is
+	reservation uint64 // of the incumbent
 	// cohorts remember when each checksum was first seen; the entry goes with the cohort's last worker.
 	cohorts  map[string]uint64
 	rejected map[string]bool // cohorts whose rejection was reported
@@ -56,6 +60,7 @@ type sets struct {
 	cards     map[string]*candidate          // by model record key
 	groups    map[Key]*group
 	arrivals  uint64
+	reserved  uint64 // reservations so far
 	// onReject reports a cohort that is not admitted, once.
 	onReject func(key Key, incumbent, checksum string)
 }
@@ -153,8 +158,10 @@ func (s *sets) admit(key Key, candidates []*candidate) *Set {
 				g.incumbent = sum
 			}
 		}
+		s.reserved++
+		g.reservation = s.reserved
 	}
-	set := &Set{Key: key, Checksum: g.incumbent}
+	set := &Set{Key: key, Checksum: g.incumbent, Reservation: g.reservation}
 	for _, c := range candidates {
 		if c.member.Checksum == g.incumbent {
 			set.Members = append(set.Members, c.member)
