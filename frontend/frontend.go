@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -24,6 +25,9 @@ type Frontend struct {
 	manager    *model.Manager[*server]
 	door       *frontdoor.Server
 	stages     *observe.Stages
+	plane      *observe.Plane
+	text       *observe.Text
+	canary     *observe.Canary
 	routers    *observe.Routers
 	requests   *observe.Frontend
 	limiter    *pipeline.Limiter
@@ -43,6 +47,8 @@ func Start(ctx context.Context, options Options) (*Frontend, error) {
 	f.requests = observe.NewFrontend(options.Metrics, options.Prefix)
 	f.requests.OnEnd = logRequest(options.Logger)
 	f.stages = observe.NewStages(options.Metrics, options.Prefix)
+	f.plane = observe.NewPlane(options.Metrics, f.stages)
+	f.text = observe.NewText(options.Metrics, f.stages)
 	f.routers = observe.NewRouters(options.Metrics, options.Backend.InstanceID())
 	if options.Explain {
 		f.explainer = &explainer{kept: observe.NewDecisions(decisionsKept), log: logDecision(options.Logger)}
@@ -56,6 +62,8 @@ func Start(ctx context.Context, options Options) (*Frontend, error) {
 	}
 	f.manager = manager
 	close(f.managed)
+	observe.NewModels(options.Metrics, options.Prefix, strconv.FormatUint(options.Backend.InstanceID(), 16), catalog{f}.facts)
+	observe.NewTokenizerCaches(options.Metrics, catalog{f}.caches)
 	f.door = frontdoor.NewServer(frontdoor.Config{Host: options.HTTP.Host, Port: options.HTTP.Port, CertPath: options.HTTP.CertPath,
 		KeyPath: options.HTTP.KeyPath, ClientCAPath: options.HTTP.ClientCAPath, DrainTimeout: options.HTTP.DrainTimeout, Logger: options.Logger})
 	handler, err := f.handler()
@@ -76,6 +84,7 @@ func Start(ctx context.Context, options Options) (*Frontend, error) {
 			return nil, err
 		}
 	}
+	f.canary = observe.NewCanary(options.Metrics)
 	return f, nil
 }
 
@@ -106,6 +115,7 @@ func (f *Frontend) Stop() error {
 		err = errors.Join(err, f.companion.Shutdown())
 	}
 	f.manager.Close()
+	f.canary.Close()
 	return err
 }
 

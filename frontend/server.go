@@ -31,7 +31,9 @@ type server struct {
 	router   router.Router
 	close    func()
 	pipeline *pipeline.Pipeline // nil for workers that take text
-	targets  atomic.Pointer[map[uint64]member]
+	// remembers is the tokenizer where it keeps count of what it remembers; nil else.
+	remembers remembers
+	targets   atomic.Pointer[map[uint64]member]
 
 	rejection *rejection
 	placer    placing                // router, with a look at the load before
@@ -76,6 +78,8 @@ func (f *Frontend) build(ctx context.Context, set *model.Set) (*server, error) {
 		s.closeRouter()
 		return nil, err
 	}
+	s.remembers, _ = loaded.Tokenizer.(remembers)
+	loaded.Tokenizer = f.text.Tokenizer(loaded.Tokenizer)
 	s.pipeline = &pipeline.Pipeline{
 		Model:              *loaded,
 		Decode:             pipeline.Hop{Router: s.placer, Sender: f.options.Transport, Target: s.target, Bootstrap: s.bootstrap},
@@ -98,7 +102,7 @@ func (f *Frontend) build(ctx context.Context, set *model.Set) (*server, error) {
 // poolLabels name the set in metrics. Every pool that is not one of prefill workers counts as decode.
 func poolLabels(set *model.Set) observe.PoolLabels {
 	labels := observe.PoolLabels{Namespace: set.Key.Endpoint.Namespace, Component: set.Key.Endpoint.Component, Endpoint: set.Key.Endpoint.Name,
-		Model: set.Key.Model, WorkerType: "decode"}
+		Model: set.Key.Model, WorkerType: "decode", Phase: string(set.Key.Role)}
 	if set.Key.Role == card.PrefillWorker {
 		labels.WorkerType = "prefill"
 	}

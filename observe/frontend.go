@@ -36,6 +36,9 @@ type Frontend struct {
 	firstToken   *prometheus.HistogramVec
 	interToken   *prometheus.HistogramVec
 	embedding    *prometheus.HistogramVec
+	images       *prometheus.HistogramVec
+	videos       *prometheus.HistogramVec
+	audios       *prometheus.HistogramVec
 	cancelled    *prometheus.CounterVec
 	rejected     *prometheus.CounterVec
 	// OnEnd, when set, is called once per request with what a log line needs.
@@ -51,6 +54,9 @@ type modelMetrics struct {
 	firstToken  prometheus.Observer
 	interToken  prometheus.Observer
 	queued      prometheus.Gauge
+	images      prometheus.Observer
+	videos      prometheus.Observer
+	audios      prometheus.Observer
 }
 
 // Summary tells about a finished request, for the log.
@@ -103,10 +109,16 @@ func NewFrontend(registry prometheus.Registerer, prefix string) *Frontend {
 	f.firstToken = histogram("time_to_first_token_seconds", "From the request's arrival to its first token", configurableBuckets("TTFT", 0.001, 480, 18))
 	f.interToken = histogram("inter_token_latency_seconds", "Time between tokens of one answer", configurableBuckets("ITL", 0.001, 80, 20))
 	f.embedding = histogram("embedding_latency_seconds", "From an embedding request's arrival to its end", configurableBuckets("EMBEDDING_LATENCY", 0.001, 10, 12))
+	f.images = histogram("images_per_request", "Images in a prompt", mediaCounts)
+	f.videos = histogram("videos_per_request", "Videos in a prompt", mediaCounts)
+	f.audios = histogram("audio_per_request", "Sounds in a prompt", mediaCounts)
 	f.cancelled = counter("model_cancellation_total", "Requests whose client went away", "endpoint", "model", "request_type")
 	f.rejected = counter("model_rejection_total", "Requests refused for load", "endpoint", "model")
 	return f
 }
+
+// mediaCounts are bounds of how many media a prompt has.
+var mediaCounts = []float64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 40, 50, 100}
 
 // Begin implements openai.Observer.
 func (f *Frontend) Begin(endpoint, _ string, streaming bool) openai.RequestObserver {
@@ -132,7 +144,8 @@ func (f *Frontend) model(name string) *modelMetrics {
 		return m
 	}
 	m = &modelMetrics{outputTotal: f.outputTotal.WithLabelValues(name), firstToken: f.firstToken.WithLabelValues(name),
-		interToken: f.interToken.WithLabelValues(name), queued: f.queued.WithLabelValues(name)}
+		interToken: f.interToken.WithLabelValues(name), queued: f.queued.WithLabelValues(name),
+		images: f.images.WithLabelValues(name), videos: f.videos.WithLabelValues(name), audios: f.audios.WithLabelValues(name)}
 	f.mu.Lock()
 	f.models[name] = m
 	f.mu.Unlock()
@@ -185,6 +198,16 @@ func (r *request) Dispatched() {
 	r.dispatched, r.waiting = true, true
 	r.frontend.inflight.WithLabelValues(r.name).Inc()
 	r.model.queued.Inc()
+}
+
+// Media implements openai.RequestObserver.
+func (r *request) Media(images, videos, audios int) {
+	if r.model == nil {
+		return
+	}
+	r.model.images.Observe(float64(images))
+	r.model.videos.Observe(float64(videos))
+	r.model.audios.Observe(float64(audios))
 }
 
 // Tokens implements openai.RequestObserver.

@@ -44,6 +44,11 @@ type Routers struct {
 // component labels are on every metric of the routers themselves: whose workers, and which process counts.
 var componentLabels = []string{"dynamo_namespace", "dynamo_component", "router_id", "worker_id"}
 
+// process are the labels of what belongs to the process and not to one of its routers.
+func process(more ...string) []string {
+	return append([]string{"dynamo_namespace", "dynamo_component", "worker_id"}, more...)
+}
+
 func component(more ...string) []string {
 	return append(append([]string{}, componentLabels...), more...)
 }
@@ -65,7 +70,7 @@ func NewRouters(registry prometheus.Registerer, processID uint64) *Routers {
 	m.finished = counter("requests_total", "Requests that a worker took and that ended")
 	m.firstToken = histogram("time_to_first_token_seconds", "From the request's arrival to its first token", logBuckets(0.001, 480, 18))
 	m.interToken = histogram("inter_token_latency_seconds", "Average time between tokens, whenever the output fills a block", logBuckets(0.001, 2, 13))
-	m.inputTokens = histogram("input_sequence_tokens", "Prompt length", logBuckets(50, 128000, 12))
+	m.inputTokens = histogram("input_sequence_tokens", "Prompt length", logBuckets(50, 128000, 12), "model", "phase")
 	m.outputTokens = histogram("output_sequence_tokens", "Output length", logBuckets(50, 32000, 10))
 	m.hitRate = histogram("kv_hit_rate", "Part of the prompt that the router expects in the worker's cache", linear(0.05, 21))
 	m.sharedHitRate = histogram("shared_cache_hit_rate", "Part of the prompt in the fleet's shared cache", linear(0.05, 21))
@@ -111,6 +116,8 @@ type PoolLabels struct {
 	Model                          string
 	// WorkerType is "prefill" for prefill pools and "decode" for all others.
 	WorkerType string
+	// Phase is what the pool does of a request: "aggregated", "prefill" or "decode".
+	Phase string
 }
 
 // Router holds the metrics of one worker set's router. It implements kv.Observer.
@@ -136,7 +143,7 @@ func (m *Routers) Pool(labels PoolLabels) *Router {
 		routers: m, labels: labels,
 		started: m.started.WithLabelValues(values...), finished: m.finished.WithLabelValues(values...),
 		firstToken: m.firstToken.WithLabelValues(values...), interToken: m.interToken.WithLabelValues(values...),
-		inputTokens: m.inputTokens.WithLabelValues(values...), outputTokens: m.outputTokens.WithLabelValues(values...),
+		inputTokens: m.inputTokens.WithLabelValues(append(append([]string{}, values...), labels.Model, labels.Phase)...), outputTokens: m.outputTokens.WithLabelValues(values...),
 		hitRate: m.hitRate.WithLabelValues(values...),
 	}
 	for _, vec := range []*prometheus.HistogramVec{m.sharedHitRate, m.sharedBeyond, m.transfer} {

@@ -72,11 +72,11 @@ func (m *Routers) describe() {
 	pool := []string{"model", "worker_type", "target_namespace", "target_component", "target_endpoint"}
 	m.decodeBlocks = describe(DefaultPrefix+"_worker_active_decode_blocks", "KV blocks that requests in flight hold on the rank", rank...)
 	m.prefillTokens = describe(DefaultPrefix+"_worker_active_prefill_tokens", "Prompt tokens that the rank has yet to compute", rank...)
-	m.registered = describe("dynamo_component_router_worker_registered", "1 for every rank that the router knows", component("router_worker_id", "dp_rank", "worker_type")...)
-	m.mismatch = describe("dynamo_component_router_kv_event_source_mismatch_workers", "Workers whose KV events are missing", component(pool...)...)
-	m.applied = describe("dynamo_component_kv_cache_events_applied", "KV events by what became of them", component("event_type", "status")...)
-	m.sources = describe("dynamo_component_router_kv_zmq_ingress_sources", "Publishers of KV events that are listened to", component("state")...)
-	m.lifecycle = describe("dynamo_component_router_kv_zmq_ingress_lifecycle_total", "What happened to connections and messages of KV events", component("action")...)
+	m.registered = describe("dynamo_component_router_worker_registered", "1 for every rank that the router knows", process("router_worker_id", "dp_rank", "worker_type")...)
+	m.mismatch = describe("dynamo_component_router_kv_event_source_mismatch_workers", "Workers whose KV events are missing", process(pool...)...)
+	m.applied = describe("dynamo_component_kv_cache_events_applied", "KV events by what became of them", process("event_type", "status")...)
+	m.sources = describe("dynamo_component_router_kv_zmq_ingress_sources", "Publishers of KV events that are listened to", process("state")...)
+	m.lifecycle = describe("dynamo_component_router_kv_zmq_ingress_lifecycle_total", "What happened to connections and messages of KV events", process("action")...)
 	m.stale = describe("signalbox_kv_event_stale_total", "KV events that had been applied already", pool...)
 	m.gaps = describe("signalbox_kv_event_gaps_total", "Times that KV events were found missing", pool...)
 	m.recoveries = describe("signalbox_kv_event_recoveries_total", "Times that a rank's missing events were asked for, by outcome", append(pool, "outcome")...)
@@ -160,7 +160,7 @@ func (m *Routers) Collect(to chan<- prometheus.Metric) {
 
 func (r *Router) collect(s *series) {
 	m, l := r.routers, &r.labels
-	process := []string{l.Namespace, l.Component, m.routerID, m.processID}
+	process := []string{l.Namespace, l.Component, m.processID}
 	pool := []string{l.Model, l.WorkerType, l.Namespace, l.Component, l.Endpoint}
 	with := func(base []string, more ...string) []string { return append(append([]string{}, base...), more...) }
 	if r.probe.Loads != nil {
@@ -182,8 +182,8 @@ func (r *Router) collect(s *series) {
 	}
 	if r.probe.RemoteFailures != nil {
 		queries, writes := r.probe.RemoteFailures()
-		s.add(m.remoteQueries, prometheus.CounterValue, float64(queries), process...)
-		s.add(m.remoteWrites, prometheus.CounterValue, float64(writes), process...)
+		s.add(m.remoteQueries, prometheus.CounterValue, float64(queries), l.Namespace, l.Component, m.routerID, m.processID)
+		s.add(m.remoteWrites, prometheus.CounterValue, float64(writes), l.Namespace, l.Component, m.routerID, m.processID)
 	}
 	if r.probe.Shadow != nil {
 		r.collectShadow(s)

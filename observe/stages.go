@@ -15,11 +15,14 @@ type Stages struct {
 	template   prometheus.Observer
 	tokenize   prometheus.Observer
 	tokenizeMS prometheus.Observer
-	migrations *prometheus.CounterVec
-	exceeded   *prometheus.CounterVec
-	lastTTFT   *prometheus.GaugeVec
-	lastITL    *prometheus.GaugeVec
-	lastInput  *prometheus.GaugeVec
+	// tokenizerMS has the latencies of both operations.
+	tokenizerMS *prometheus.HistogramVec
+	now         *prometheus.GaugeVec
+	migrations  *prometheus.CounterVec
+	exceeded    *prometheus.CounterVec
+	lastTTFT    *prometheus.GaugeVec
+	lastITL     *prometheus.GaugeVec
+	lastInput   *prometheus.GaugeVec
 
 	mu      sync.RWMutex
 	workers map[workerKey]*workerGauges
@@ -46,12 +49,15 @@ func NewStages(registry prometheus.Registerer, prefix string) *Stages {
 		return h
 	}
 	s.duration = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: DefaultPrefix + "_stage_duration_seconds",
-		Help: "Time that requests spend in a stage", Buckets: []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 2.5, 5}}, []string{"phase", "stage"})
+		Help: "Time that requests spend in a stage", Buckets: []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 2.5, 5}}, []string{"stage"})
 	registry.MustRegister(s.duration)
+	s.now = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: DefaultPrefix + "_stage_requests", Help: "Requests that are in a stage now"}, []string{"phase", "stage"})
+	registry.MustRegister(s.now)
 	s.template = histogram(DefaultPrefix+"_template_seconds", "Time to render a chat template", []float64{.00001, .00005, .0001, .0005, .001, .005, .01, .05})
 	s.tokenize = histogram(DefaultPrefix+"_tokenize_seconds", "Time to tokenise a prompt", []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1})
 	milliseconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + "_tokenizer_latency_ms", Help: "Time to tokenise a prompt", Buckets: doubling(0.5, 11)}, []string{"operation"})
 	registry.MustRegister(milliseconds)
+	s.tokenizerMS = milliseconds
 	s.tokenizeMS = milliseconds.WithLabelValues("tokenize")
 	s.migrations = prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "_model_migration_total", Help: "Requests that moved to another worker"}, []string{"migration_type", "model"})
 	s.exceeded = prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "_model_migration_max_seq_len_exceeded_total", Help: "Requests that were too long to move"}, []string{"model"})
@@ -68,9 +74,17 @@ func NewStages(registry prometheus.Registerer, prefix string) *Stages {
 }
 
 // Stage implements pipeline.Observer.
-func (s *Stages) Stage(stage, phase string, seconds float64) {
-	s.duration.WithLabelValues(phase, stage).Observe(seconds)
+func (s *Stages) Stage(stage, _ string, seconds float64) {
+	if stage != "dispatch" { // that is measured to the first item: see Plane
+		s.duration.WithLabelValues(stage).Observe(seconds)
+	}
 }
+
+// Entered implements pipeline.StageCounter.
+func (s *Stages) Entered(stage, phase string) { s.now.WithLabelValues(phase, stage).Inc() }
+
+// Left implements pipeline.StageCounter.
+func (s *Stages) Left(stage, phase string) { s.now.WithLabelValues(phase, stage).Dec() }
 
 // Rendered implements pipeline.Observer.
 func (s *Stages) Rendered(seconds float64) { s.template.Observe(seconds) }

@@ -70,7 +70,9 @@ func pinned(request *inference.Request, how router.Attempt) bool {
 func (p *Pipeline) try(ctx context.Context, hop *Hop, request *inference.Request, how router.Attempt) (*attempt, error) {
 	phase := how.Phase.String()
 	start := time.Now()
+	left := p.enter("route", phase)
 	placement, err := hop.Router.Place(ctx, request, how)
+	left()
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +100,9 @@ func (p *Pipeline) try(ctx context.Context, hop *Hop, request *inference.Request
 		request = &ranked
 	}
 	sent := time.Now()
+	left = p.enter("dispatch", phase)
 	stream, err := hop.Sender.Send(ctx, target, request)
+	left()
 	if err != nil {
 		placement.End(err)
 		return nil, &sendFailure{placement.WorkerID, err}

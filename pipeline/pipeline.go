@@ -112,6 +112,22 @@ type Observer interface {
 	InterToken(phase string, placement *router.Placement, seconds float64)
 }
 
+// StageCounter is implemented by observers that count who is in a stage now.
+type StageCounter interface {
+	Entered(stage, phase string)
+	Left(stage, phase string)
+}
+
+// enter tells an observer that counts that a request is in the stage until left is called.
+func (p *Pipeline) enter(stage, phase string) (left func()) {
+	counter, ok := p.Observer.(StageCounter)
+	if !ok {
+		return func() {}
+	}
+	counter.Entered(stage, phase)
+	return func() { counter.Left(stage, phase) }
+}
+
 // Pipeline serves one worker set.
 type Pipeline struct {
 	Model  Model

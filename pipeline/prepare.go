@@ -17,6 +17,7 @@ type prepared struct {
 // prepare renders and tokenises the prompt and completes the request's limits.
 func (p *Pipeline) prepare(ctx context.Context, job *Job) (prepared, error) {
 	start := time.Now()
+	defer p.enter("preprocess", "")()
 	if err := p.Limiter.acquire(ctx); err != nil {
 		return prepared{}, err
 	}

@@ -97,6 +97,8 @@ type RequestObserver interface {
 	Model(name string)
 	// Dispatched is called when the request went to its model: from here on it is in flight.
 	Dispatched()
+	// Media tells how many media a prompt has.
+	Media(images, videos, audios int)
 	// Tokens is called for each delta with the number of tokens that it brought.
 	Tokens(count int)
 	// End is called exactly once. p is nil on success; cancelled tells that the client went away.

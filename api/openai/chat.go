@@ -55,6 +55,8 @@ func (a *API) Chat(w http.ResponseWriter, r *http.Request) {
 func (a *API) runChat(w http.ResponseWriter, r *http.Request, answer *chatAnswer, stream bool) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
+	media := answer.job.Request.MultiModal
+	answer.observed.Media(len(media["image_url"]), len(media["video_url"]), len(media["audio_url"]))
 	answer.observed.Dispatched()
 	generation, err := answer.model.Generate(ctx, answer.job)
 	if err != nil {

@@ -82,6 +82,7 @@ func (c *completionAnswer) usage() pipeline.Usage {
 func (a *API) runCompletions(w http.ResponseWriter, r *http.Request, request *completionRequest, model Model, id string, observed RequestObserver) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
+	observed.Media(0, 0, 0)
 	observed.Dispatched()
 	c := &completionAnswer{request: request, model: model.Name(), id: "cmpl-" + id, created: time.Now().Unix(), observed: observed}
 	defer func() {
