@@ -16,9 +16,26 @@ type catalog struct{ frontend *Frontend }
 
 // Find implements openai.Models.
 func (c catalog) Find(name string) openai.Model {
+	found, any := c.pick(name)
+	if found != nil {
+		return served{found}
+	}
+	if held := c.frontend.holder.model(name); held != nil {
+		return held
+	}
+	if any != nil {
+		return served{any}
+	}
+	if c.frontend.manager.Known(name) {
+		return pending(name)
+	}
+	return nil
+}
+
+// pick chooses among the sets of a name that can serve now. any is one of the others when there is none.
+func (c catalog) pick(name string) (found, any *server) {
 	entries := c.frontend.manager.Find(name)
 	ready := make([]model.Entry[*server], 0, len(entries))
-	var any *server
 	for _, entry := range entries {
 		if !entry.Server.frontable() {
 			continue
@@ -34,15 +51,9 @@ func (c catalog) Find(name string) openai.Model {
 		}
 	}
 	if entry, ok := model.Pick(ready); ok {
-		return served{entry.Server}
+		return entry.Server, any
 	}
-	if any != nil {
-		return served{any}
-	}
-	if c.frontend.manager.Known(name) {
-		return pending(name)
-	}
-	return nil
+	return nil, any
 }
 
 // Card implements CompanionModels: the card of the newest set that clients reach under the name.
@@ -66,7 +77,7 @@ func (c catalog) AnyReady() bool {
 func (c catalog) Any(kind openai.Kind) bool {
 	return slices.ContainsFunc(c.frontend.manager.Served(), func(entry model.Entry[*server]) bool {
 		return entry.Server.frontable() && entry.Server.serves(kind)
-	})
+	}) || c.frontend.holder.serves(kind)
 }
 
 // List implements openai.Models.
@@ -80,6 +91,11 @@ func (c catalog) List() []openai.Listing {
 		}
 		seen[name] = true
 		list = append(list, openai.Listing{Name: name, ContextWindow: int(entry.Set.Card.EffectiveContextLength())})
+	}
+	for _, kept := range c.frontend.holder.listings() {
+		if !seen[kept.Name] {
+			list = append(list, kept)
+		}
 	}
 	return list
 }

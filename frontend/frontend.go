@@ -32,6 +32,7 @@ type Frontend struct {
 	requests   *observe.Frontend
 	limiter    *pipeline.Limiter
 	thresholds *thresholds
+	holder     *holder
 	explainer  *explainer // nil when nobody wants to know
 	onDecision func(*inference.Request, *router.Decision)
 	managed    chan struct{} // closed once manager is set
@@ -55,6 +56,10 @@ func Start(ctx context.Context, options Options) (*Frontend, error) {
 		f.onDecision = f.explainer.onDecision
 	}
 	f.thresholds = &thresholds{frontend: f, initial: options.Thresholds, byModel: make(map[string]admin.Thresholds)}
+	f.holder = newHolder(options.Hold, func(name string) (served, bool) {
+		found, _ := catalog{f}.pick(name)
+		return served{found}, found != nil
+	}, options.Metrics)
 	manager, err := model.Start(ctx, options.Backend, f.build, model.Options{Filter: options.Filter, ModelName: options.ModelName,
 		BlockSize: options.BlockSize, Logger: options.Logger, OnPeers: f.joinPeers})
 	if err != nil {
@@ -110,6 +115,7 @@ func (f *Frontend) Ready(name string) bool {
 
 // Stop drains requests and ends everything that Start began.
 func (f *Frontend) Stop() error {
+	f.holder.close()
 	err := f.door.Shutdown()
 	if f.companion != nil {
 		err = errors.Join(err, f.companion.Shutdown())
@@ -123,6 +129,7 @@ func (f *Frontend) Stop() error {
 func (f *Frontend) joinPeers() {
 	<-f.managed
 	entries := f.manager.Served()
+	defer f.holder.refresh(entries)
 	for _, entry := range entries {
 		p := entry.Server.pipeline
 		if p == nil || entry.Set.Key.Role == card.PrefillWorker {

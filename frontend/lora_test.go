@@ -45,8 +45,8 @@ func TestAdaptersAreRoutedWhereTheyAreLoaded(t *testing.T) {
 		ids = append(ids, f.engine(nil))
 	}
 	f.addAdapter(ids[1], "poet")
-	f.waitReady(3)
 	f.waitModel("poet")
+	f.waitReady(3)
 	if names := (catalog{f.frontend}).List(); len(names) != 2 || names[0].Name != "m" || names[1].Name != "poet" {
 		t.Errorf("listed: %v", names)
 	}
@@ -77,7 +77,7 @@ func TestAdaptersHaveIdentitiesOfTheirOwn(t *testing.T) {
 	k := startKV(t, nil)
 	id := k.kvEngine(nil)
 	k.addAdapter(id, "poet")
-	k.waitReady(1)
+	k.waitModel("m")
 	k.waitModel("poet")
 	rate := func(model string) float64 {
 		status, text := k.post("/v1/completions", fmt.Sprintf(`{"model":%q,"prompt":%q,"max_tokens":1,"nvext":{"extra_fields":["timing"]}}`, model, prefix("the train")))

@@ -70,6 +70,8 @@ type Options struct {
 	Thresholds admin.Thresholds
 	Loads      LoadReports
 	Inhibited  time.Duration
+	// Hold says what becomes of requests for models without workers.
+	Hold HoldOptions
 	// Explain records every placement: the newest can be asked for over HTTP, all are in the log at debug level.
 	Explain bool
 

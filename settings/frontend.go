@@ -143,6 +143,9 @@ type Faults struct {
 	DecodeBlocksThreshold  Optional[float64]
 	PrefillTokensThreshold Optional[int]
 	PrefillTokensFraction  Optional[float64]
+	HoldPatience           time.Duration // 0: requests for models without workers are refused
+	HoldLimit              int
+	KeptModels             []string
 }
 
 // Discovery says which workers are looked for, and where.

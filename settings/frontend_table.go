@@ -145,4 +145,7 @@ func (f *Frontend) declareFaults() {
 	t.add(nullable(&x.DecodeBlocksThreshold, number(0, 1)), spec{name: "active_decode_blocks_threshold", flag: "active-decode-blocks-threshold", env: names("DYN_ACTIVE_DECODE_BLOCKS_THRESHOLD"), help: "KV cache utilisation above which a worker is busy."})
 	t.add(nullable(&x.PrefillTokensThreshold, whole(0, 1<<62)), spec{name: "active_prefill_tokens_threshold", flag: "active-prefill-tokens-threshold", env: names("DYN_ACTIVE_PREFILL_TOKENS_THRESHOLD"), help: "Active prefill tokens above which a worker is busy."})
 	t.add(nullable(&x.PrefillTokensFraction, number(0, unbounded)), spec{name: "active_prefill_tokens_threshold_frac", flag: "active-prefill-tokens-threshold-frac", env: names("DYN_ACTIVE_PREFILL_TOKENS_THRESHOLD_FRAC"), help: "The same as a fraction of max_num_batched_tokens."})
+	t.add(required(&x.HoldPatience, 0, duration(time.Second, 0)), spec{name: "hold_secs", env: names("SIGNALBOX_HOLD_SECS"), help: "Seconds that a request waits for a worker when its model has none, as in a fleet that scales to zero; such models stay listed. 0 refuses it at once."})
+	t.add(required(&x.HoldLimit, 1000, whole(1, 1<<20)), spec{name: "hold_requests", env: names("SIGNALBOX_HOLD_REQUESTS"), help: "Requests that may wait so; more are refused as overload."})
+	t.add(collection(&x.KeptModels), spec{name: "kept_models", env: names("SIGNALBOX_KEPT_MODELS"), help: "Models that are listed, and wait so, although no worker has served them yet."})
 }

@@ -20,6 +20,7 @@ type Worker struct {
 	Ranks                int
 	ReplayTrace          string
 	ScriptFile           string
+	Numbered             bool
 	ToolParser           string
 	ReasoningParser      string
 	ContextLength        int
@@ -61,6 +62,7 @@ func declareWorker() *Worker {
 	t.add(required(&w.DefaultMaxTokens, 0, whole(0, 1<<30)), spec{name: "default_max_tokens", flag: "default-max-tokens", help: "Output length of requests that name none; 0 refuses them, as the mock worker does."})
 	t.add(required(&w.ReplayTrace, "", text()), spec{name: "response_replay_trace_path", flag: "response-replay-trace-path", help: "JSON lines of scripted outputs, chosen by the annotation output_replay_id:KEY."})
 	t.add(required(&w.ScriptFile, "", text()), spec{name: "script_path", flag: "script-path", help: "JSON object of scripted item lists, chosen by the annotation script:NAME."})
+	t.add(toggle(&w.Numbered, false), spec{name: "number_tokens", flag: "number-tokens", help: "Output tokens tell their position in the sequence, so that a test sees any that is lost or doubled."})
 	t.add(required(&w.Role, "agg", oneOf("agg", "prefill", "decode")), spec{name: "disaggregation_mode", flag: "disaggregation-mode", help: "Part of a disaggregated model that the worker plays."})
 	t.in("Infrastructure")
 	t.add(required(&w.DiscoveryBackend, "etcd", oneOf("kubernetes", "etcd", "file", "mem")), spec{name: "discovery_backend", flag: "discovery-backend", env: names("DYN_DISCOVERY_BACKEND"), help: "Where the worker registers."})

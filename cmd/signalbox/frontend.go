@@ -215,6 +215,7 @@ func frontendOptions(s *settings.Frontend, logger *slog.Logger) frontend.Options
 		Loader: &frontend.FileLoader{Resolver: &card.Resolver{ModelPath: s.Discovery.ModelPath}, ExcludeToolsWhenNone: p.ExcludeToolsWhenNone,
 			SecondParsers: p.ParserVersion == "2", Warn: func(message string) { logger.Warn(message) }},
 		DecodeFallback: s.Router.DecodeFallback, MigrationLimit: s.Faults.MigrationLimit, MigrationMaxLength: limit,
+		Hold:              frontend.HoldOptions{Patience: s.Faults.HoldPatience, Limit: s.Faults.HoldLimit, Models: s.Faults.KeptModels},
 		Thresholds:        busyThresholds(&s.Faults),
 		MinInitialWorkers: s.Router.MinInitialWorkers, Inhibited: inhibited, Explain: s.Monitoring.Explain,
 		HTTP: frontend.HTTPOptions{Host: listenHost(h.Host), Port: h.Port, CertPath: h.TLSCertPath, KeyPath: h.TLSKeyPath, ClientCAPath: h.TLSClientCAPath,

@@ -184,7 +184,7 @@ func engineConfig(s *settings.Worker, model servedModel) (sim.Config, error) {
 	config.PrefixCaching, config.ChunkedPrefill = s.PrefixCaching, s.ChunkedPrefill
 	config.SpeedupRatio, config.DecodeSpeedupRatio = s.Speedup, s.DecodeSpeedup
 	config.Ranks, config.DefaultMaxTokens = s.Ranks, s.DefaultMaxTokens
-	config.Words = model.words
+	config.Words, config.Numbered = model.words, s.Numbered
 	config.Prefill = s.Role == "prefill"
 	if s.ReplayTrace == "" && s.ScriptFile == "" {
 		return config, nil

@@ -182,14 +182,18 @@ func (s *stream) begin(ctx context.Context) error {
 	select {
 	case <-s.home:
 	default:
-		timer := time.NewTimer(s.client.options.CallHomeTimeout)
+		patience := s.client.options.CallHomeTimeout
+		if idle := s.client.options.IdleTimeout; idle > 0 {
+			patience = min(patience, idle) // a worker that stalls may do so here
+		}
+		timer := time.NewTimer(patience)
 		defer timer.Stop()
 		select {
 		case <-s.home:
 		case <-ctx.Done():
 			return cancelled(ctx)
 		case <-timer.C:
-			return inference.Errorf(inference.ResponseTimeout, "the worker took the request and did not call home within %v", s.client.options.CallHomeTimeout)
+			return inference.Errorf(inference.ResponseTimeout, "the worker took the request and did not call home within %v", patience)
 		}
 	}
 	if err := s.failed(); err != nil {

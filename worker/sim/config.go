@@ -32,6 +32,9 @@ type Config struct {
 	Vocabulary [2]uint32
 	// Words, when not empty, are the token ids that outputs are drawn from instead.
 	Words []uint32
+	// Numbered makes each output token tell its position: the one at position p of the sequence, prompt included, is number p modulo
+	// the words (or the vocabulary). A stream that moves to another worker shows any token that is lost or doubled.
+	Numbered bool
 	// DefaultMaxTokens is the output length when the request names none; 0 refuses such requests, as Dynamo's mock worker does.
 	DefaultMaxTokens int
 	// QueueLimit bounds the requests that wait for a place in the batch, per rank; one more is refused as overloaded.

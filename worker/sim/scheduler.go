@@ -255,7 +255,7 @@ func (s *scheduler) produce(q *sequence, index int) (finished, preempted bool) {
 		q.outbox.end(errEnd)
 		return true, false
 	}
-	token := q.nextToken(s.config.Vocabulary, s.config.Words)
+	token := q.nextToken(s.config)
 	q.generated++
 	q.locals, q.hashes = q.hasher.Append(q.locals, q.hashes, token)
 	output.TokenIDs = []uint32{token}

@@ -57,11 +57,17 @@ func packTokens(tokens []uint32) []byte {
 // length returns the tokens so far, prompt and output.
 func (s *sequence) length() int { return len(s.prompt) + s.generated }
 
-// nextToken draws the next output token: the same prompt always gives the same text, and a stream that moves to another worker
-// goes on where it was, since the draw depends on the position from the original prompt only through the tokens themselves.
-func (s *sequence) nextToken(vocabulary [2]uint32, words []uint32) uint32 {
+// nextToken draws the next output token: the same prompt always gives the same text.
+func (s *sequence) nextToken(config *Config) uint32 {
+	vocabulary, words := config.Vocabulary, config.Words
 	if s.replay != nil {
 		return s.replay[s.generated]
+	}
+	if config.Numbered {
+		if len(words) > 0 {
+			return words[s.length()%len(words)]
+		}
+		return vocabulary[0] + uint32(s.length())%(vocabulary[1]-vocabulary[0])
 	}
 	var key [16]byte
 	binary.LittleEndian.PutUint64(key[:8], s.seed)
