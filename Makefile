@@ -5,7 +5,7 @@ CACHE := $(CURDIR)/.cache
 MODELS := $(CACHE)/models
 BINARY := bin/signalbox
 
-.PHONY: build demo test test-go lint models interop-python bench generate clean
+.PHONY: build demo test test-go lint models interop-python chaos bench generate clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BINARY) ./cmd/signalbox
@@ -30,6 +30,11 @@ lint:
 # Tokenizers and chat templates of real models, for the tests that compare with recorded answers.
 models:
 	./scripts/models $(MODELS)
+
+# Ten minutes of a fleet whose parts are killed, paused and restarted under load; a short run of it is part of the tests.
+# SIGNALBOX_CHAOS_SEED repeats a run.
+chaos:
+	SIGNALBOX_CHAOS_SECONDS=$${SIGNALBOX_CHAOS_SECONDS:-600} $(GO) test ./interop -run TestChaos -v -count=1 -timeout 30m
 
 # Python environments with the real peers, for the interop tests.
 interop-python:
