@@ -51,7 +51,7 @@ func TestWorkersAreAskedAlike(t *testing.T) {
 		{"/v1/chat/completions", chat + words + `,"logit_bias":{"5":1.5},"user":"u","seed":-3,"top_k":5,"min_p":0.25,"n":2,"temperature":0.5,"frequency_penalty":1}`},
 		{"/v1/chat/completions", chat + words + `,"logprobs":true,"top_logprobs":3,"prompt_logprobs":2,"stop":["a"],"min_tokens":1,"ignore_eos":false}`},
 		{"/v1/chat/completions", chat + words + `,"response_format":{"type":"json_object"}}`},
-		{"/v1/chat/completions", chat + words + `,"guided_regex":"a+","priority":null,"nvext":{"agent_hints":{"priority":3,"osl":9},"cache_salt":"t","extra_fields":["timing"],"annotations":["mine"]}}`},
+		{"/v1/chat/completions", chat + words + `,"guided_regex":"a+","nvext":{"agent_hints":{"priority":3,"osl":9},"cache_salt":"t","extra_fields":["timing"],"annotations":["mine"]}}`},
 		{"/v1/chat/completions", chat + `[{"type":"text","text":"what"},{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}]}`},
 		{"/v1/chat/completions", chat + `[{"type":"audio_url","audio_url":{"url":"http://127.0.0.1:9/a"}},{"type":"video_url","video_url":{"url":"http://127.0.0.1:9/v"}}]}],"mm_processor_kwargs":{"a":1},"media_io_kwargs":{"video":{"n":1}}}`},
 		{"/v1/chat/completions", chat + `[{"type":"image_url","image_url":{"url":"http://127.0.0.1:9/i","detail":"low"},"uuid":"me"}]}]}`},

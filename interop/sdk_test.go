@@ -2,6 +2,7 @@ package interop
 
 import (
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -73,5 +74,33 @@ func TestGoSDKOfAnthropic(t *testing.T) {
 	}
 	if answer.Usage.OutputTokens != 7 || answer.StopReason != "max_tokens" {
 		t.Errorf("answer %s", answer.RawJSON())
+	}
+}
+
+func TestNodeSDKOfOpenAI(t *testing.T) {
+	modules := os.Getenv("SIGNALBOX_NODE_MODULES")
+	if modules == "" {
+		t.Skip("no SDK for Node: set SIGNALBOX_NODE_MODULES, or run make test")
+	}
+	ours, model := simulated(t)
+	command := exec.Command("node", filepath.Join("clients", "openai_sdk.mjs"), ours.url, model)
+	command.Env = append(os.Environ(), "NODE_PATH="+modules)
+	output, err := command.CombinedOutput()
+	if err != nil || !strings.HasSuffix(string(output), "ok\n") {
+		t.Errorf("%v:\n%s", err, output)
+	}
+}
+
+// TestNoRequestIsTooMuch gives the API's own description to schemathesis, which makes requests of it, good and bad ones: none may be
+// answered by a failure of the server, and none may hang.
+func TestNoRequestIsTooMuch(t *testing.T) {
+	program := filepath.Join(clients(t), "schemathesis")
+	ours, _ := simulated(t)
+	command := exec.Command(program, "run", ours.url+"/openapi.json", "--checks", "not_a_server_error,status_code_conformance", "--max-examples", "12", "--seed", "1",
+		"--phases", "examples,coverage,fuzzing", "--request-timeout", "20", "--workers", "2", "--generation-database", "none", "--no-color", "--exclude-path", "/docs/")
+	command.Dir = t.TempDir()
+	output, err := command.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v:\n%s", err, output[max(0, len(output)-6000):])
 	}
 }
