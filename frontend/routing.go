@@ -187,6 +187,20 @@ func (r *Routing) adopt(advertised json.RawMessage) error {
 		}
 		r.Policies = loaded
 	}
+	return r.ApplyFile()
+}
+
+// ApplyFile lets the policy file's settings of all routers take effect, which are stronger than any others. A tracking key that the
+// configuration names and that is not there yet is read.
+func (r *Routing) ApplyFile() error {
+	if r.Policies != nil && r.Policies.Router != nil {
+		if err := r.KV.Overlay(r.Policies.Router); err != nil {
+			return fmt.Errorf("router of the policy file: %w", err)
+		}
+	}
+	if r.TrackingKey != nil {
+		return nil
+	}
 	return r.adoptTrackingKey()
 }
 

@@ -37,6 +37,9 @@ func routing(s *settings.Frontend, logger *slog.Logger) (frontend.Routing, error
 		}
 		r.Policies = policies
 	}
+	if err := r.ApplyFile(); err != nil {
+		return r, err
+	}
 	if ttl, set := s.Router.AffinityTTL.Get(); set {
 		r.SessionTTL, r.SoftSessions = ttl, s.Router.AffinityMode == "soft"
 	}
@@ -45,7 +48,7 @@ func routing(s *settings.Frontend, logger *slog.Logger) (frontend.Routing, error
 	if err := r.Check(); err != nil {
 		return r, err
 	}
-	if s.Load.PrefillModel != "none" {
+	if r.KV.PrefillLoadModel != "none" {
 		m := &s.LoadModel
 		predictor, err := analytic.New(analytic.Options{Backend: m.Backend, System: m.System, ModelPath: m.ModelPath, TensorParallel: m.TPSize,
 			MoETensorParallel: m.MoETPSize.Or(0), MoEExpertParallel: m.MoEEPSize.Or(0), AttentionDataParallel: m.AttentionDPSize.Or(0)})

@@ -32,7 +32,7 @@ func shareRouters(s *settings.Frontend, route *frontend.Routing, backend discove
 	route.RemoteIndexes = func(workers discovery.EndpointID, model string, logger *slog.Logger) (*remoteindex.Client, error) {
 		return remoteindex.NewClient(remoteindex.Options{Backend: backend, Queries: queries, Workers: workers, Model: model, Logger: logger})
 	}
-	if !s.Indexer.Serve {
+	if !route.KV.ServeIndexer {
 		return func() {}, nil
 	}
 	server, err := tcp.NewServer(tcp.Options{Host: host}, logger)

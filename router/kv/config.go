@@ -98,6 +98,19 @@ func ParseConfig(text []byte) (Config, error) {
 	return config, nil
 }
 
+// Overlay replaces the members that a JSON object names; the result is validated.
+func (c *Config) Overlay(text []byte) error {
+	changed := *c
+	if err := decodeStrictly(text, &changed); err != nil {
+		return err
+	}
+	if err := changed.Validate(); err != nil {
+		return err
+	}
+	*c = changed
+	return nil
+}
+
 func decodeStrictly(text []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()

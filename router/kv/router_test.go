@@ -699,3 +699,21 @@ func TestKeyedTrackingKeepsTheIndexPublic(t *testing.T) {
 		t.Errorf("two equal prompts hold %d blocks under a key", l.ActiveDecodeBlocks)
 	}
 }
+
+// A policy file's settings replace those of the flags, one by one, under the same rules.
+func TestOverlay(t *testing.T) {
+	config := kv.DefaultConfig()
+	config.RouterTemperature = 0.5
+	if err := config.Overlay([]byte(`{"router_ttl_secs":60,"use_kv_events":false,"host_cache_hit_weight":0.1}`)); err != nil {
+		t.Fatal(err)
+	}
+	if config.TTLSecs != 60 || config.UseKVEvents || config.HostCacheHitWeight != 0.1 || config.RouterTemperature != 0.5 || config.DiskCacheHitWeight != 0.25 {
+		t.Errorf("%+v", config)
+	}
+	before := config
+	for _, text := range []string{`{"host_cache_hit_weight":2}`, `{"nope":1}`, `{"router_event_threads":0}`} {
+		if err := config.Overlay([]byte(text)); err == nil || config.TTLSecs != before.TTLSecs || config.HostCacheHitWeight != 0.1 {
+			t.Errorf("%s was accepted: %+v, %v", text, config, err)
+		}
+	}
+}

@@ -17,6 +17,9 @@ type Config struct {
 	Models map[string]*Profile
 	// Selection names worker-selection policies; nil when the file does not.
 	Selection *Selection
+	// Router are settings of all KV routers, a JSON object with names of their configuration; nil when the file has none. They are
+	// stronger than flags and presets.
+	Router []byte
 }
 
 // Profile returns the profile of a model: its own, else the root one, else nil for the synthetic class.
@@ -63,6 +66,7 @@ type rawFile struct {
 	root      rawProfile
 	models    []rawModel
 	selection *rawSelection
+	router    []byte
 }
 
 type rawProfile struct {
@@ -102,7 +106,7 @@ type rawClass struct {
 }
 
 var (
-	rootKeys    = []string{"default_policy_family", "policy_classes", "uncached_isl_buckets", "models", "worker_selection"}
+	rootKeys    = []string{"default_policy_family", "policy_classes", "uncached_isl_buckets", "models", "worker_selection", "router"}
 	profileKeys = rootKeys[:3]
 	bucketKeys  = []string{"min_tokens", "bucket"}
 	classKeys   = []string{"name", "policy_family", "cache_bucket", "queue_policy", "quantum", "prefill_busy_threshold", "prefill_busy_threshold_frac",
@@ -124,6 +128,10 @@ func readFile(n node) rawFile {
 		case "worker_selection":
 			if m.present() {
 				file.selection = readSelection(m.node)
+			}
+		case "router":
+			if m.present() {
+				file.router = readRouter(m.node)
 			}
 		default:
 			file.root.read(m)
@@ -223,7 +231,7 @@ func (n node) order() queue.Order {
 }
 
 func (f *rawFile) check() (*Config, *Error) {
-	config := &Config{}
+	config := &Config{Router: f.router}
 	given := 0
 	for _, part := range []node{f.root.family, f.root.buckets, f.root.classes} {
 		if part.present() {
@@ -233,7 +241,7 @@ func (f *rawFile) check() (*Config, *Error) {
 	if given > 0 && given < 3 {
 		return nil, f.breaks("root profile must specify default_policy_family, uncached_isl_buckets, and policy_classes when any root profile field is present")
 	}
-	if given == 0 && len(f.models) == 0 && f.selection == nil {
+	if given == 0 && len(f.models) == 0 && f.selection == nil && f.router == nil {
 		return nil, f.breaks("router policy config must define a root profile, at least one model profile, or worker_selection")
 	}
 	if given == 3 {

@@ -76,6 +76,8 @@ func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 		"selection key":      {"  decode: lean", "  decoder: lean", []string{"worker_selection: unknown field `decoder`", "line 20"}},
 		"reserved name":      {"- name: lean", "- name: default", []string{"worker_selection instance name 'default' is reserved", "line 22"}},
 		"parameters":         {"      parameters:\n        cache_threshold: 0.25", "      parameters: [1]", []string{"worker_selection instance \"lean\" parameters must be a YAML mapping", "line 24"}},
+		"router setting":     {"worker_selection:", "router: {zzz: 1}\nworker_selection:", []string{"router.zzz", "unknown router setting: zzz", "line 19"}},
+		"router type":        {"worker_selection:", "router: {use_kv_events: 3}\nworker_selection:", []string{"router.use_kv_events", "integer `3`, expected a boolean", "line 19"}},
 		"alias without":      {"decode: lean", "decode: *nobody", []string{"nobody"}},
 		"two documents":      {"default_policy_family: standard", "a: 1\n---\ndefault_policy_family: standard", []string{"2 documents in one file"}},
 	} {
@@ -139,6 +141,14 @@ func TestTheOperationsPage(t *testing.T) {
 	config, err := policy.Parse("operations.md", []byte(text))
 	if err != nil || len(config.Root.Classes) != 5 {
 		t.Errorf("%+v, %v", config, err)
+	}
+}
+
+// Settings of all routers may stand alone in the file.
+func TestRouterSettings(t *testing.T) {
+	config, err := policy.Parse("x", []byte("router: {router_ttl_secs: 60, use_kv_events: false, router_event_threads: 2, router_predicted_ttl_secs: null}"))
+	if err != nil || config.Root != nil || string(config.Router) != `{"router_event_threads":2,"router_ttl_secs":60,"use_kv_events":false}` {
+		t.Errorf("%+v, %s, %v", config, config.Router, err)
 	}
 }
 
