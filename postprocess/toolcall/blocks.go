@@ -43,7 +43,7 @@ type opener struct {
 	// read returns the calls of a block; ok is false when there should be some and are none. cut tells that the answer ended
 	// inside the block.
 	read func(block string, cut bool, tools []Tool) (calls []found, ok bool)
-	// bare blocks stand without their usual wrapping; nothing after them is text.
+	// bare blocks stand without their usual wrapping; nothing after them is text, up to a block that has it.
 	bare bool
 	// verbatim shows a block that cannot be read.
 	verbatim bool
@@ -59,7 +59,7 @@ type opener struct {
 type grammar struct {
 	openers []opener
 	rule    gapRule
-	// bare reads a call that is JSON without any markup at the end of an answer; nil when there is no such thing.
+	// bare reads calls that are JSON without any markup; nil when there is no such thing.
 	bare func(text string, cut bool) ([]found, bool)
 	// lost tells that an answer that ends inside a block ran out of tokens.
 	lost bool
@@ -98,6 +98,7 @@ type blocks struct {
 	scanner jsonScanner
 	scanned int // of the bare value
 	plain   bool
+	hushed  bool // a bare block silenced the text
 }
 
 type bareState uint8
@@ -105,8 +106,8 @@ type bareState uint8
 const (
 	barePossible bareState = iota
 	bareInside             // inside a value
-	bareAfter              // after a value: only white space may follow
-	bareOver
+	bareAfter              // after a value that is a call only when nothing but white space follows
+	bareOver               // after a value that was none
 )
 
 func (g *grammar) machine() machine {
@@ -143,7 +144,7 @@ func (b *blocks) outside(text string, more bool, out *sink) string {
 		text, b.held = b.held+text, ""
 	}
 	markers := b.grammar.markers
-	if b.bare == barePossible && b.gaps.blocks == 0 {
+	if b.bare == barePossible {
 		markers = b.grammar.bareMarkers
 	}
 	var m marker.Match
@@ -163,9 +164,11 @@ func (b *blocks) outside(text string, more bool, out *sink) string {
 		b.block.Reset()
 		return text[m.At:]
 	}
-	b.bare = bareOver
 	o := b.grammar.byWord[m.Word]
 	if !o.markup {
+		if b.hushed && !o.bare {
+			b.hushed, b.gaps.silent = false, false
+		}
 		b.gaps.block(out)
 	}
 	if o.closer != nil {
@@ -217,7 +220,9 @@ func (b *blocks) finishBlock(o *opener, block string, content, next int, status 
 		calls, ok := o.read(block[:content], false, out.tools)
 		if ok {
 			out.call(calls...)
-			b.gaps.silent = b.gaps.silent || o.bare
+			if o.bare && !b.gaps.silent {
+				b.hushed, b.gaps.silent = true, true
+			}
 			return
 		}
 	}
@@ -248,6 +253,15 @@ func (b *blocks) bareValue(text string, more bool, out *sink) string {
 			return ""
 		}
 		b.bare = bareAfter
+		if strings.Contains(all[:at], `"arguments"`) {
+			if calls, ok := b.grammar.bare(all[:at], false); ok {
+				b.bare = barePossible
+				b.block.Reset()
+				b.gaps.bare(out)
+				out.call(calls...)
+				return text[at-before:]
+			}
+		}
 	}
 	b.scanned += leadingSpace(all[b.scanned:])
 	if b.scanned < len(all) {
@@ -273,7 +287,7 @@ func (b *blocks) finish(out *sink) (truncated bool) {
 	if b.bare == bareInside || b.bare == bareAfter {
 		text := b.block.String()
 		if calls, ok := b.grammar.bare(text, b.bare == bareInside); ok {
-			b.gaps.block(out)
+			b.gaps.bare(out)
 			out.call(calls...)
 			text = ""
 		} else {

@@ -26,12 +26,28 @@ type gaps struct {
 	shown  bool // text was shown since the last block
 	silent bool // all further text is dropped
 	held   strings.Builder
+
+	afterBare bool // after a call without markup, white space waits for what follows
+}
+
+// bare tells of a call without markup. It counts as no block; white space between it and another, or the end, is dropped.
+func (g *gaps) bare(out *sink) {
+	if !g.afterBare {
+		out.text(g.take())
+	}
+	g.held.Reset()
+	g.afterBare = true
 }
 
 // text takes text outside of blocks.
 func (g *gaps) text(text string, out *sink) {
 	switch {
 	case text == "" || g.silent:
+	case g.afterBare:
+		if g.held.WriteString(text); g.held.Len() > maxHeldGap || strings.TrimSpace(text) != "" {
+			g.afterBare = false
+			out.text(g.take())
+		}
 	case g.blocks == 0 || g.shown || g.rule == gapKeep || g.rule == gapFirst:
 		out.text(text)
 	case g.rule == gapBetween:
@@ -51,6 +67,10 @@ func (g *gaps) take() string {
 
 // block tells that a block begins.
 func (g *gaps) block(out *sink) {
+	if g.afterBare {
+		g.afterBare = false
+		out.text(g.take())
+	}
 	if g.blocks > 0 {
 		switch g.rule {
 		case gapFirst:

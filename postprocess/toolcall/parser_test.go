@@ -241,3 +241,28 @@ func BenchmarkTokens(b *testing.B) {
 		})
 	}
 }
+
+// TestBareJSON has answers as the real frontend of 1.6.1 splits them, but for the white space around its calls, which it trims
+// after text that has been seen.
+func TestBareJSON(t *testing.T) {
+	const f, g = `{"name": "f", "arguments": {"a": 2}}`, `{"name": "g", "arguments": {"b": "x"}}`
+	const calls = ` f{"a": 2} g{"b": "x"}`
+	for _, c := range []struct{ text, want string }{
+		{f, `"" f{"a": 2}`},
+		{f + " tail", `" tail" f{"a": 2}`},
+		{f + "\n\n" + g + "\n", `""` + calls},
+		{"[" + f + ", " + g + "]", `""` + calls},
+		{f + " tail " + g + " end", `" tail  end"` + calls},
+		{f + ` and {"a": 1} end`, `" and {\"a\": 1} end" f{"a": 2}`},
+		{f + " mid <tool_call>" + g + "</tool_call> tail", `" mid  tail"` + calls},
+		{"<tool_call>" + f + "</tool_call> mid " + g + " tail", `" mid  tail"` + calls},
+		{`say {"a": 1} and ` + f + " end", render(`say {"a": 1} and `+f+" end", nil)},
+		{`{"name": "f", "parameters": {}}`, `"" f{}`},
+		{`{"name": "f", "parameters": {}} tail`, render(`{"name": "f", "parameters": {}} tail`, nil)},
+		{`{"name": "Bob"} tail`, render(`{"name": "Bob"} tail`, nil)},
+	} {
+		if got := parsed(t, "hermes", c.text, Options{}); got != c.want {
+			t.Errorf("%s\n got %s\nwant %s", c.text, got, c.want)
+		}
+	}
+}
