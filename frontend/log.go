@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"strings"
 
 	"signalbox/inference"
 	"signalbox/observe"
@@ -21,9 +22,15 @@ func logRequest(logger *slog.Logger) func(observe.Summary) {
 			return
 		}
 		attributes := []slog.Attr{
-			slog.String("endpoint", s.Endpoint), slog.String("model", s.Model), slog.Bool("stream", s.Streaming),
+			slog.String("request_id", s.RequestID), slog.String("endpoint", s.Endpoint), slog.String("model", s.Model), slog.Bool("stream", s.Streaming),
 			slog.Int("status", s.Status), slog.Duration("took", s.Duration),
 			slog.Int("prompt_tokens", s.Usage.PromptTokens), slog.Int("completion_tokens", s.Usage.CompletionTokens),
+		}
+		if s.ClientID != "" {
+			attributes = append(attributes, slog.String("x_request_id", s.ClientID))
+		}
+		if parts := strings.Split(s.TraceParent, "-"); len(parts) == 4 { // version, trace, span, flags
+			attributes = append(attributes, slog.String("trace_id", parts[1]))
 		}
 		if s.TTFT > 0 {
 			attributes = append(attributes, slog.Duration("ttft", s.TTFT))

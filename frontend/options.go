@@ -79,6 +79,8 @@ type Options struct {
 	// for operators.
 	Companion func(CompanionHost) (Companion, error)
 
+	// Tracer makes spans of requests; nil for none.
+	Tracer observe.Tracer
 	// Extensions are further routes.
 	Extensions []Extension
 

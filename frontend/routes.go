@@ -21,16 +21,18 @@ func (f *Frontend) handler() (http.Handler, error) {
 	models := catalog{f}
 	api := openai.New(models, f.requests, apiOptions)
 	health := &admin.Health{Fleet: models, Draining: f.door.Draining, Stopping: f.door.Stopping}
+	// Requests for inference are counted for the drain, and traced.
+	track := func(handler http.HandlerFunc) http.Handler { return observe.Traced(o.Tracer, f.door.Track(handler)) }
 	post, get := []string{http.MethodPost}, []string{http.MethodGet}
 	on := func(kind openai.Kind) func() bool { return func() bool { return models.Any(kind) } }
 	// Beside a companion the HTTP listener only has the routes for operators: those of inference exist and are off.
 	inference := func() bool { return o.Companion == nil }
 	e := o.Endpoint
 	routes := []frontdoor.Route{
-		{Path: e.Chat, Methods: post, Handler: f.door.Track(api.Chat), On: both(inference, on(openai.Chat)), Summary: "Chat completions, whole or streamed", Request: "ChatRequest"},
-		{Path: e.Completions, Methods: post, Handler: f.door.Track(api.Completions), On: both(inference, on(openai.Completions)), Summary: "Text completions, whole or streamed", Request: "CompletionRequest"},
-		{Path: e.Embeddings, Methods: post, Handler: f.door.Track(api.Embed), On: inference, Summary: "Text embeddings", Request: "EmbeddingRequest"},
-		{Path: e.Responses, Methods: post, Handler: f.door.Track(api.Responses), On: inference, Summary: "Responses API, whole or streamed", Request: "ResponsesRequest"},
+		{Path: e.Chat, Methods: post, Handler: track(api.Chat), On: both(inference, on(openai.Chat)), Summary: "Chat completions, whole or streamed", Request: "ChatRequest"},
+		{Path: e.Completions, Methods: post, Handler: track(api.Completions), On: both(inference, on(openai.Completions)), Summary: "Text completions, whole or streamed", Request: "CompletionRequest"},
+		{Path: e.Embeddings, Methods: post, Handler: track(api.Embed), On: inference, Summary: "Text embeddings", Request: "EmbeddingRequest"},
+		{Path: e.Responses, Methods: post, Handler: track(api.Responses), On: inference, Summary: "Responses API, whole or streamed", Request: "ResponsesRequest"},
 		{Path: e.Responses + "/input_tokens", Methods: post, Handler: http.HandlerFunc(api.InputTokens), On: inference, Summary: "Estimates the input tokens of a response", Request: "ResponsesRequest"},
 		{Path: e.Models, Methods: get, Handler: http.HandlerFunc(api.ListModels), Summary: "Models that can serve now"},
 		{Path: e.Models + "/", Prefix: true, Methods: get, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,7 +45,7 @@ func (f *Frontend) handler() (http.Handler, error) {
 	}
 	media := func(kind openai.Kind, handler http.HandlerFunc, request, summary string, paths ...string) {
 		for _, path := range paths {
-			routes = append(routes, frontdoor.Route{Path: path, Methods: post, Handler: f.door.Track(handler), On: both(inference, on(kind)), Summary: summary, Request: request})
+			routes = append(routes, frontdoor.Route{Path: path, Methods: post, Handler: track(handler), On: both(inference, on(kind)), Summary: summary, Request: request})
 		}
 	}
 	media(openai.Images, api.Images, "ImageRequest", "Image generation", "/v1/images/generations")
@@ -61,7 +63,7 @@ func (f *Frontend) handler() (http.Handler, error) {
 			MetadataPrefix: o.API.MetadataPrefix, WriteTimeout: o.API.WriteTimeout, OverloadStatus: o.API.OverloadStatus,
 			StripPreamble: o.HTTP.StripAnthropicPreamble, Draining: f.door.Draining})
 		routes = append(routes,
-			frontdoor.Route{Path: e.Anthropic, Methods: post, Handler: f.door.Track(messages.Messages), Summary: "Anthropic Messages API, whole or streamed", Request: "MessagesRequest"},
+			frontdoor.Route{Path: e.Anthropic, Methods: post, Handler: track(messages.Messages), Summary: "Anthropic Messages API, whole or streamed", Request: "MessagesRequest"},
 			frontdoor.Route{Path: e.Anthropic + "/count_tokens", Methods: post, Handler: http.HandlerFunc(messages.CountTokens), Summary: "Estimates the input tokens of a message", Request: "CountTokensRequest"})
 	}
 	if !o.HTTP.DisableAdmin {

@@ -36,7 +36,7 @@ type server struct {
 	targets   atomic.Pointer[map[uint64]member]
 
 	rejection *rejection
-	placer    placing                // router, with a look at the load before
+	placer    router.Router          // router, with a look at the load before, and a span where those are wanted
 	prefill   atomic.Pointer[server] // the set that prefills for this one; nil for none
 }
 
@@ -68,7 +68,7 @@ func (f *Frontend) build(ctx context.Context, set *model.Set) (*server, error) {
 		s.rejection.close()
 		return nil, fmt.Errorf("router of %s: %w", set.Key.Model, err)
 	}
-	s.router, s.close, s.placer = r, closeRouter, placing{r, s.rejection.monitor}
+	s.router, s.close, s.placer = r, closeRouter, observe.TracedRouter(f.options.Tracer, placing{r, s.rejection.monitor})
 	s.rejection.set(f.thresholds.of(s))
 	if set.Card.ModelInput != card.TokensInput {
 		return s, nil
@@ -82,7 +82,7 @@ func (f *Frontend) build(ctx context.Context, set *model.Set) (*server, error) {
 	loaded.Tokenizer = f.text.Tokenizer(loaded.Tokenizer)
 	s.pipeline = &pipeline.Pipeline{
 		Model:              *loaded,
-		Decode:             pipeline.Hop{Router: s.placer, Sender: f.options.Transport, Target: s.target, Bootstrap: s.bootstrap},
+		Decode:             pipeline.Hop{Router: s.placer, Sender: f.sender(), Target: s.target, Bootstrap: s.bootstrap},
 		NeedsPrefill:       needsPrefill(set.Card),
 		DecodeFallback:     f.options.DecodeFallback,
 		MigrationLimit:     f.options.MigrationLimit,
@@ -97,6 +97,11 @@ func (f *Frontend) build(ctx context.Context, set *model.Set) (*server, error) {
 	}
 	s.pipeline.Disaggregate = s.conditional()
 	return s, nil
+}
+
+// sender reaches workers, measured and traced.
+func (f *Frontend) sender() inference.Sender {
+	return f.plane.Sender(observe.TracedSender(f.options.Tracer, f.options.Transport))
 }
 
 // poolLabels name the set in metrics. Every pool that is not one of prefill workers counts as decode.
@@ -228,7 +233,7 @@ func (s *server) bootstrap(workerID uint64) (host string, port uint16, ranks uin
 
 // hop returns the set as a hop of other pipelines.
 func (s *server) hop() *pipeline.Hop {
-	return &pipeline.Hop{Router: s.placer, Sender: s.frontend.options.Transport, Target: s.target, Bootstrap: s.bootstrap, Constrain: s.constrainTransfer}
+	return &pipeline.Hop{Router: s.placer, Sender: s.frontend.sender(), Target: s.target, Bootstrap: s.bootstrap, Constrain: s.constrainTransfer}
 }
 
 // ready tells whether somebody can be sent to now, and the parts that the set needs are there.

@@ -61,14 +61,16 @@ type modelMetrics struct {
 
 // Summary tells about a finished request, for the log.
 type Summary struct {
-	Endpoint, Model string
-	Streaming       bool
-	Status          int // 200 on success
-	ErrorType       string
-	Duration        time.Duration
-	TTFT            time.Duration // 0 when no token came
-	Usage           pipeline.Usage
-	Err             error
+	// RequestID is the request's own id, ClientID what the client calls it, TraceParent the trace that it belongs to.
+	RequestID, ClientID, TraceParent string
+	Endpoint, Model                  string
+	Streaming                        bool
+	Status                           int // 200 on success
+	ErrorType                        string
+	Duration                         time.Duration
+	TTFT                             time.Duration // 0 when no token came
+	Usage                            pipeline.Usage
+	Err                              error
 }
 
 // NewFrontend registers the metrics under the prefix; an empty one means DefaultPrefix.
@@ -161,17 +163,20 @@ func (f *Frontend) Forget(name string) {
 
 // request follows one request. It belongs to the request's goroutine.
 type request struct {
-	frontend   *Frontend
-	endpoint   string
-	kind       string
-	name       string
-	model      *modelMetrics
-	start      time.Time
-	ttft       time.Duration
-	lastToken  time.Time
-	dispatched bool
-	waiting    bool
-	ended      bool
+	frontend    *Frontend
+	endpoint    string
+	kind        string
+	id          string
+	clientID    string
+	traceParent string
+	name        string
+	model       *modelMetrics
+	start       time.Time
+	ttft        time.Duration
+	lastToken   time.Time
+	dispatched  bool
+	waiting     bool
+	ended       bool
 }
 
 func (r *request) label() string {
@@ -198,6 +203,11 @@ func (r *request) Dispatched() {
 	r.dispatched, r.waiting = true, true
 	r.frontend.inflight.WithLabelValues(r.name).Inc()
 	r.model.queued.Inc()
+}
+
+// Named implements openai.RequestObserver.
+func (r *request) Named(id, clientID, traceParent string) {
+	r.id, r.clientID, r.traceParent = id, clientID, traceParent
 }
 
 // Media implements openai.RequestObserver.
@@ -291,7 +301,7 @@ func (r *request) report(usage pipeline.Usage, p *problem.Problem, errorType str
 	if r.frontend.OnEnd == nil {
 		return
 	}
-	summary := Summary{Endpoint: r.endpoint, Model: r.label(), Streaming: r.kind == "stream", Status: 200, ErrorType: errorType,
+	summary := Summary{RequestID: r.id, ClientID: r.clientID, TraceParent: r.traceParent, Endpoint: r.endpoint, Model: r.label(), Streaming: r.kind == "stream", Status: 200, ErrorType: errorType,
 		Duration: took, TTFT: r.ttft, Usage: usage}
 	if p != nil {
 		summary.Status, summary.Err = p.Status, p

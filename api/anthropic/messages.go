@@ -109,6 +109,7 @@ func (a *API) Messages(w http.ResponseWriter, r *http.Request) {
 		p = nvext.ApplyMetadataHeaders(r.Header, a.options.MetadataPrefix, request)
 	}
 	observed := a.observer.Begin("anthropic_messages", request.Model, m != nil && m.stream)
+	observed.Named(request.ID, request.ClientRequestID, request.TraceParent)
 	var model openai.Model
 	if p == nil {
 		m.job.Received = received

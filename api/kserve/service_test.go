@@ -171,6 +171,7 @@ type ignore struct{}
 func (ignore) Begin(string, string, bool) openai.RequestObserver { return ignore{} }
 func (ignore) Refused(*problem.Problem)                          {}
 func (ignore) Model(string)                                      {}
+func (ignore) Named(string, string, string)                      {}
 func (ignore) Media(int, int, int)                               {}
 func (ignore) Dispatched()                                       {}
 func (ignore) Tokens(int)                                        {}

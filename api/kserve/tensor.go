@@ -137,6 +137,7 @@ func (t *tensorAnswer) streams() bool { return t.inStream }
 
 func (t *tensorAnswer) begin(ctx context.Context) (*tensorStream, openai.RequestObserver, *problem.Problem) {
 	observed := t.service.options.Observer.Begin("tensor", t.model.Name(), t.inStream)
+	observed.Named(t.workerID, t.id, "")
 	if !t.model.Ready() {
 		p := unavailable()
 		observed.End(pipeline.Usage{}, p, false)

@@ -198,6 +198,7 @@ func (t *textAnswer) streams() bool { return t.streaming }
 // begin starts the generation.
 func (t *textAnswer) begin(ctx context.Context) (openai.Generation, openai.RequestObserver, *problem.Problem) {
 	observed := t.service.options.Observer.Begin("completions", t.model.Name(), t.streaming)
+	observed.Named(t.job.Request.ID, t.id, t.job.Request.TraceParent)
 	if !t.model.Ready() {
 		p := unavailable()
 		observed.End(pipeline.Usage{}, p, false)

@@ -97,6 +97,8 @@ type RequestObserver interface {
 	Model(name string)
 	// Dispatched is called when the request went to its model: from here on it is in flight.
 	Dispatched()
+	// Named tells the request's id, what the client calls it, and the trace that it belongs to as a W3C traceparent; "" for none.
+	Named(id, clientID, traceParent string)
 	// Media tells how many media a prompt has.
 	Media(images, videos, audios int)
 	// Tokens is called for each delta with the number of tokens that it brought.

@@ -33,6 +33,7 @@ func (a *API) Chat(w http.ResponseWriter, r *http.Request) {
 		p = a.applyHeaders(r.Header, request)
 	}
 	observed := a.observer.Begin("chat_completions", request.Model, chat != nil && chat.stream)
+	observed.Named(request.ID, request.ClientRequestID, request.TraceParent)
 	if p != nil {
 		observed.End(pipeline.Usage{}, p, false)
 		p.Write(w)

@@ -37,6 +37,7 @@ func (a *API) Completions(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	observed := a.observer.Begin("completions", template.Model, request != nil && request.stream)
+	observed.Named(template.ID, template.ClientRequestID, template.TraceParent)
 	var model Model
 	if p == nil {
 		model, p = a.find(template.Model, Completions)

@@ -38,7 +38,9 @@ func (a *API) Embed(w http.ResponseWriter, r *http.Request) {
 		f.Fail("encoding_format", "unknown variant `%s`, expected `float` or `base64`", *format)
 	}
 	f.Uint32("dimensions")
+	request := newRequest(r.Header)
 	observed := a.observer.Begin("embeddings", name, false)
+	observed.Named(request.ID, request.ClientRequestID, request.TraceParent)
 	p = f.Problem
 	var model Model
 	if p == nil {
@@ -51,7 +53,7 @@ func (a *API) Embed(w http.ResponseWriter, r *http.Request) {
 	}
 	observed.Model(model.Name())
 	observed.Dispatched()
-	answer, err := a.embed(r.Context(), model, newRequest(r.Header).ID, forwardBody(root, model.Name(), a.options.DisableExtensions))
+	answer, err := a.embed(r.Context(), model, request.ID, forwardBody(root, model.Name(), a.options.DisableExtensions))
 	if err != nil {
 		p := a.mapper.FromError(err, false)
 		observed.End(pipeline.Usage{}, p, r.Context().Err() != nil)

@@ -45,7 +45,9 @@ func (a *API) acceptForward(w http.ResponseWriter, r *http.Request, endpoint str
 	if p == nil {
 		p = f.fields.Problem
 	}
+	request := newRequest(r.Header)
 	f.observed = a.observer.Begin(endpoint, f.name, f.stream)
+	f.observed.Named(request.ID, request.ClientRequestID, request.TraceParent)
 	var model Model
 	if p == nil {
 		model, p = a.find(f.name, kind)
@@ -58,7 +60,7 @@ func (a *API) acceptForward(w http.ResponseWriter, r *http.Request, endpoint str
 	f.observed.Model(model.Name())
 	f.observed.Dispatched()
 	var err error
-	if f.items, err = model.Forward(r.Context(), newRequest(r.Header).ID, f.bodyFor(model.Name())); err != nil {
+	if f.items, err = model.Forward(r.Context(), request.ID, f.bodyFor(model.Name())); err != nil {
 		f.fail(w, r, err)
 		return nil, false
 	}

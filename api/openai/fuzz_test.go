@@ -86,10 +86,11 @@ type ending struct {
 	ends int
 }
 
-func (*ending) Model(string)        {}
-func (*ending) Media(int, int, int) {}
-func (*ending) Dispatched()         {}
-func (*ending) Tokens(int)          {}
+func (*ending) Model(string)                 {}
+func (*ending) Named(string, string, string) {}
+func (*ending) Media(int, int, int)          {}
+func (*ending) Dispatched()                  {}
+func (*ending) Tokens(int)                   {}
 func (e *ending) End(pipeline.Usage, *problem.Problem, bool) {
 	if e.ends++; e.ends > 1 {
 		e.t.Error("a request ended twice")

@@ -36,6 +36,7 @@ func (a *API) Responses(w http.ResponseWriter, r *http.Request) {
 		p = a.applyHeaders(r.Header, request)
 	}
 	observed := a.observer.Begin("responses", request.Model, q != nil && q.stream)
+	observed.Named(request.ID, request.ClientRequestID, request.TraceParent)
 	var model Model
 	if p == nil {
 		q.job.Received = received

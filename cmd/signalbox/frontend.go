@@ -81,6 +81,12 @@ func runFrontend(args []string) error {
 	if err := addGRPC(&options, s); err != nil {
 		return err
 	}
+	tracer, stopTracing, err := tracing(ctx)
+	if err != nil {
+		return err
+	}
+	defer stopTracing()
+	options.Tracer = tracer
 	f, err := frontend.Start(context.Background(), options)
 	if err != nil {
 		return err
