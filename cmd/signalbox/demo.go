@@ -75,7 +75,7 @@ func startDemo(ctx context.Context, s *settings.Demo) (*demonstration, error) {
 	d := &demonstration{cleanup: cleanup, model: model.name, mode: string(s.RouterMode)}
 	store := &mem.Store{}
 	transport, events := &inProcess{engines: make(map[uint64]*sim.Engine)}, &inProcessEvents{}
-	workerSettings, _, err := settings.LoadWorker([]string{"--default-max-tokens", "64", "--speedup-ratio", fmt.Sprint(s.Speedup), "--block-size", "16"}, nil)
+	workerSettings, _, err := settings.LoadWorker([]string{"--default-max-tokens", "64", "--speedup-ratio", fmt.Sprint(s.Speedup), "--block-size", "16", "--context-length", "32768"}, nil)
 	if err != nil {
 		d.stop()
 		return nil, err
