@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -180,14 +181,20 @@ func TestRoutersSeeEachOthersLoad(t *testing.T) {
 	for i := range routers {
 		pool := router.NewPool(router.PoolOptions{Endpoint: endpoint.String()})
 		pool.SetWorkers([]router.Worker{{ID: 1}, {ID: 2}})
-		var r *kv.Router
-		link, err := planes[i].Sequences(endpoint, func(reports []kv.Remote) { r.Apply(reports) })
+		var heard atomic.Pointer[kv.Router]
+		link, err := planes[i].Sequences(endpoint, func(reports []kv.Remote) {
+			if r := heard.Load(); r != nil {
+				r.Apply(reports)
+			}
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err = kv.New(kv.Options{Config: kv.DefaultConfig(), Pool: pool, BlockSize: 4, Replicas: link}); err != nil {
+		r, err := kv.New(kv.Options{Config: kv.DefaultConfig(), Pool: pool, BlockSize: 4, Replicas: link})
+		if err != nil {
 			t.Fatal(err)
 		}
+		heard.Store(r)
 		routers[i] = r
 		t.Cleanup(link.Close)
 	}

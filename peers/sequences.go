@@ -115,17 +115,30 @@ func (s *Sequences) put(event []byte) {
 
 // Booked implements kv.Replicas.
 func (s *Sequences) Booked(event kv.Booked) {
-	s.put(appendEvent(make([]byte, 0, 320+9*(len(event.Hashes)+event.Exclusive)), s.routerID, event.Step, func(dst []byte) []byte { return appendBooked(dst, &event) }))
+	s.put(AppendEvent(make([]byte, 0, 320+9*(len(event.Hashes)+event.Exclusive)), s.routerID, &kv.Remote{Kind: kv.RemoteBooked, Booked: event}))
 }
 
 // PrefillCompleted implements kv.Replicas.
-func (s *Sequences) PrefillCompleted(event kv.Step) { s.step(event, "MarkPrefillCompleted") }
+func (s *Sequences) PrefillCompleted(event kv.Step) { s.step(event, kv.RemotePrefillCompleted) }
 
 // Freed implements kv.Replicas.
-func (s *Sequences) Freed(event kv.Step) { s.step(event, "Free") }
+func (s *Sequences) Freed(event kv.Step) { s.step(event, kv.RemoteFreed) }
 
-func (s *Sequences) step(event kv.Step, what string) {
-	s.put(appendEvent(make([]byte, 0, 192), s.routerID, event, func(dst []byte) []byte { return msgp.AppendString(dst, what) }))
+func (s *Sequences) step(event kv.Step, kind kv.RemoteKind) {
+	s.put(AppendEvent(make([]byte, 0, 192), s.routerID, &kv.Remote{Kind: kind, Booked: kv.Booked{Step: event}}))
+}
+
+// AppendEvent appends one event of the topic, as the router called routerID tells it.
+func AppendEvent(dst []byte, routerID uint64, event *kv.Remote) []byte {
+	return appendEvent(dst, routerID, event.Step, func(dst []byte) []byte {
+		switch event.Kind {
+		case kv.RemoteBooked:
+			return appendBooked(dst, &event.Booked)
+		case kv.RemotePrefillCompleted:
+			return msgp.AppendString(dst, "MarkPrefillCompleted")
+		}
+		return msgp.AppendString(dst, "Free")
+	})
 }
 
 // appendEvent appends one event of the topic.
@@ -199,7 +212,7 @@ func appendBooked(dst []byte, event *kv.Booked) []byte {
 // ParseSequences reads the events of a message, without those of the router itself. A message is a batch or, over NATS, one event.
 func ParseSequences(payload []byte, self uint64) (reports []kv.Remote, err error) {
 	if count, _, err := msgp.ReadMapHeaderBytes(payload); err == nil && count > 1 {
-		report, from, _, err := parseEvent(payload)
+		report, from, _, err := ParseEvent(payload)
 		if err != nil {
 			return nil, fmt.Errorf("active sequences: %w", err)
 		}
@@ -222,7 +235,7 @@ func ParseSequences(payload []byte, self uint64) (reports []kv.Remote, err error
 		for range count {
 			var report kv.Remote
 			var from uint64
-			if report, from, rest, err = parseEvent(rest); err != nil {
+			if report, from, rest, err = ParseEvent(rest); err != nil {
 				return nil, err
 			}
 			if from != self {
@@ -240,7 +253,8 @@ func ParseSequences(payload []byte, self uint64) (reports []kv.Remote, err error
 	return reports, nil
 }
 
-func parseEvent(data []byte) (report kv.Remote, from uint64, rest []byte, err error) {
+// ParseEvent reads one event of the topic. from is the router, or the worker, that told it; rest is what follows.
+func ParseEvent(data []byte) (report kv.Remote, from uint64, rest []byte, err error) {
 	hasData := false
 	rest, err = eachMember(data, func(key string, value []byte) (rest []byte, err error) {
 		switch key {

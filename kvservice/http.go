@@ -1,0 +1,111 @@
+package kvservice
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+)
+
+// maxBody bounds request bodies, in bytes.
+const maxBody = 8 << 20
+
+// defaultGroup is the routing group of whoever names none.
+const defaultGroup = "default"
+
+// failure is an error as clients see it.
+type failure struct {
+	status int
+	text   string
+}
+
+// Error implements error.
+func (f *failure) Error() string { return f.text }
+
+// answer writes a value as JSON.
+func answer(w http.ResponseWriter, status int, value any) {
+	text, err := json.Marshal(value)
+	if err != nil { // every value here can be written
+		status, text = http.StatusInternalServerError, []byte(`{"error":"internal error"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(text) // whoever asked may have gone
+}
+
+type done struct {
+	Status string `json:"status"`
+}
+
+type failed struct {
+	Error string `json:"error"`
+}
+
+// reply answers with a value, or with an error.
+func reply(w http.ResponseWriter, status int, value any, err error) {
+	var known *failure
+	switch {
+	case err == nil:
+		answer(w, status, value)
+	case errors.As(err, &known):
+		answer(w, known.status, failed{known.text})
+	default:
+		answer(w, http.StatusInternalServerError, failed{err.Error()})
+	}
+}
+
+// read decodes a body; missing names the required members that are not there.
+func read(r *http.Request, into any, missing func() string) error {
+	text, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return &failure{http.StatusRequestEntityTooLarge, "length limit exceeded"}
+	case err != nil:
+		return &failure{http.StatusBadRequest, "the body cannot be read: " + err.Error()}
+	}
+	if !json.Valid(text) {
+		return &failure{http.StatusBadRequest, "Failed to parse the request body as JSON"}
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return &failure{http.StatusUnprocessableEntity, "Failed to deserialize the JSON body into the target type: " + err.Error()}
+	}
+	if name := missing(); name != "" {
+		return &failure{http.StatusUnprocessableEntity, "Failed to deserialize the JSON body into the target type: missing field `" + name + "`"}
+	}
+	return nil
+}
+
+// member is a required member of a body.
+type member struct {
+	name string
+	set  bool
+}
+
+// firstMissing returns the name of the first member that is not there.
+func firstMissing(members ...member) string {
+	for _, m := range members {
+		if !m.set {
+			return m.name
+		}
+	}
+	return ""
+}
+
+// routes answers by path and method. What is not there is an error in JSON.
+type routes map[string]map[string]http.HandlerFunc
+
+// ServeHTTP implements http.Handler.
+func (routes routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	methods, known := routes[r.URL.Path]
+	if !known {
+		answer(w, http.StatusNotFound, failed{"route not found"})
+		return
+	}
+	handler := methods[r.Method]
+	if handler == nil {
+		answer(w, http.StatusMethodNotAllowed, failed{"method not allowed"})
+		return
+	}
+	handler(w, r)
+}
