@@ -145,3 +145,84 @@ func TestAKilledWorkerFailsNoRequestThatHadNoByte(t *testing.T) {
 		t.Errorf("%d of %d requests failed", failed.Load(), sent.Load())
 	}
 }
+
+// TestDisaggregatedOnEveryPlane serves a model by a prefill worker and a decode worker: theirs behind this frontend, and these behind
+// theirs.
+func TestDisaggregatedOnEveryPlane(t *testing.T) {
+	answers := func(t *testing.T, f *frontend) {
+		t.Helper()
+		name := ""
+		eventually(t, "the model is served", func() bool {
+			names := f.models()
+			if len(names) > 0 {
+				name = names[0]
+			}
+			return name != ""
+		})
+		body := fmt.Sprintf(`{"model":%q,"prompt":"where does this train go today","max_tokens":5,"nvext":{"extra_fields":["worker_id"]}}`, name)
+		eventually(t, "both workers take part", func() bool {
+			status, text, err := f.post("/v1/completions", body)
+			_, prefill, found := strings.Cut(text, `"prefill_worker_id":`)
+			_, decode, both := strings.Cut(text, `"decode_worker_id":`)
+			return err == nil && status == 200 && found && both && strings.Contains(text, `"completion_tokens":5`) && digits(prefill) != digits(decode)
+		})
+	}
+	for _, r := range releases(t) {
+		if r.name == "1.5.1" {
+			continue // its mock worker has no such modes
+		}
+		for _, plane := range []string{"tcp", "nats"} {
+			t.Run(r.name+"/"+plane, func(t *testing.T) {
+				s := fileStore(t).over(t, plane, map[string]string{"tcp": "zmq", "nats": "nats"}[plane])
+				model := modelDirectory(t)
+				startMocker(t, r, s, model, "--disaggregation-mode", "prefill", "--endpoint", "dyn://dynamo.prefill.generate")
+				startMocker(t, r, s, model, "--disaggregation-mode", "decode")
+				answers(t, startOurs(t, s, "--router-mode", "kv"))
+			})
+			t.Run(r.name+"/"+plane+"/ours behind theirs", func(t *testing.T) {
+				s := fileStore(t).over(t, plane, map[string]string{"tcp": "zmq", "nats": "nats"}[plane])
+				args := append([]string{"worker", "--model-name", "interop", "--model-path", modelDirectory(t)}, s.flags()...)
+				start(t, s.environment(), program, append(args, "--disaggregation-mode", "prefill")...)
+				start(t, s.environment(), program, append(args, "--disaggregation-mode", "decode")...)
+				answers(t, startTheirs(t, r, s, "--router-mode", "kv"))
+			})
+		}
+	}
+}
+
+// digits returns the number that a text begins with.
+func digits(text string) string {
+	end := strings.IndexFunc(text, func(c rune) bool { return c < '0' || c > '9' })
+	return text[:max(end, 0)]
+}
+
+// TestAdaptersAreModels registers a LoRA adapter at one of two workers of ours: both frontends list it and serve it there; the real one
+// does so when it is told that there are adapters.
+func TestAdaptersAreModels(t *testing.T) {
+	r := releases(t)[0]
+	s := fileStore(t)
+	args := append([]string{"worker", "--model-name", "interop", "--model-path", modelDirectory(t)}, s.flags()...)
+	start(t, s.environment(), program, args...)
+	start(t, s.environment(), program, append(args, "--lora", "poet")...)
+	s.extra = []string{"DYN_LORA_ENABLED=true"}
+	for kind, f := range map[string]*frontend{"ours": startOurs(t, s), "theirs": startTheirs(t, r, s)} {
+		eventually(t, kind+" lists the adapter", func() bool { return slices.Contains(f.models(), "poet") && slices.Contains(f.models(), "interop") })
+		seen := map[string]bool{}
+		for range 6 {
+			var text string
+			eventually(t, kind+" serves the adapter", func() (ok bool) {
+				var status int
+				status, text, _ = f.post("/v1/completions", `{"model":"poet","prompt":"where","max_tokens":3,"nvext":{"extra_fields":["worker_id"]}}`)
+				return status == 200
+			})
+			_, id, found := strings.Cut(text, `"decode_worker_id":`)
+			if !found || !strings.Contains(text, `"model":"poet"`) {
+				t.Fatalf("%s: %s", kind, text)
+			}
+			seen[digits(id)] = true
+		}
+		if len(seen) != 1 {
+			t.Errorf("%s: the adapter was served by %v", kind, seen)
+		}
+	}
+}
