@@ -3,7 +3,6 @@ package frontend
 import (
 	"context"
 	"errors"
-	"runtime"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,10 +43,13 @@ func Start(ctx context.Context, options Options) (*Frontend, error) {
 	if options.Metrics == nil {
 		options.Metrics = prometheus.NewRegistry()
 	}
-	f := &Frontend{options: options, limiter: pipeline.NewLimiter(max(1, runtime.GOMAXPROCS(0)-1)), managed: make(chan struct{})}
+	f := &Frontend{options: options, limiter: pipeline.NewLimiter(options.preprocessWorkers()), managed: make(chan struct{})}
 	f.requests = observe.NewFrontend(options.Metrics, options.Prefix)
 	f.requests.OnEnd = logRequest(options.Logger)
 	f.stages = observe.NewStages(options.Metrics, options.Prefix)
+	if options.DebugPerf {
+		f.stages.OnStep = logStep(options.Logger)
+	}
 	f.plane = observe.NewPlane(options.Metrics, f.stages)
 	f.text = observe.NewText(options.Metrics, f.stages)
 	f.routers = observe.NewRouters(options.Metrics, options.Backend.InstanceID())

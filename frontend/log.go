@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"strings"
+	"time"
 
 	"signalbox/inference"
 	"signalbox/observe"
@@ -39,6 +40,13 @@ func logRequest(logger *slog.Logger) func(observe.Summary) {
 			attributes = append(attributes, slog.String("error_type", s.ErrorType), slog.Any("error", s.Err))
 		}
 		logger.LogAttrs(context.Background(), level, "request", attributes...)
+	}
+}
+
+// logStep writes one line per step of preparing a prompt.
+func logStep(logger *slog.Logger) func(step string, took time.Duration, tokens int) {
+	return func(step string, took time.Duration, tokens int) {
+		logger.Info("perf", "step", step, "took", took, "tokens", tokens)
 	}
 }
 

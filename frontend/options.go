@@ -3,6 +3,7 @@ package frontend
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -72,6 +73,10 @@ type Options struct {
 	Inhibited  time.Duration
 	// Hold says what becomes of requests for models without workers.
 	Hold HoldOptions
+	// PreprocessWorkers bounds how many prompts are prepared at once; 0 takes one less than the processors.
+	PreprocessWorkers int
+	// DebugPerf logs how long each step of preparing prompts takes.
+	DebugPerf bool
 	// Explain records every placement: the newest can be asked for over HTTP, all are in the log at debug level.
 	Explain bool
 
@@ -91,6 +96,14 @@ type Options struct {
 	Logger   *slog.Logger
 	Version  string
 	Endpoint Endpoints
+}
+
+// preprocessWorkers leaves a processor to running streams.
+func (o *Options) preprocessWorkers() int {
+	if o.PreprocessWorkers > 0 {
+		return o.PreprocessWorkers
+	}
+	return max(1, runtime.GOMAXPROCS(0)-1)
 }
 
 // Companion is a service that runs beside the HTTP listener, as the KServe gRPC service does.

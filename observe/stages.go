@@ -3,6 +3,7 @@ package observe
 import (
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -23,6 +24,9 @@ type Stages struct {
 	lastTTFT    *prometheus.GaugeVec
 	lastITL     *prometheus.GaugeVec
 	lastInput   *prometheus.GaugeVec
+
+	// OnStep, when set, is told how long each step of preparing a prompt took, and how many tokens came out of it.
+	OnStep func(step string, took time.Duration, tokens int)
 
 	mu      sync.RWMutex
 	workers map[workerKey]*workerGauges
@@ -78,6 +82,9 @@ func (s *Stages) Stage(stage, _ string, seconds float64) {
 	if stage != "dispatch" { // that is measured to the first item: see Plane
 		s.duration.WithLabelValues(stage).Observe(seconds)
 	}
+	if stage == "preprocess" {
+		s.step(stage, seconds, 0)
+	}
 }
 
 // Entered implements pipeline.StageCounter.
@@ -87,10 +94,20 @@ func (s *Stages) Entered(stage, phase string) { s.now.WithLabelValues(phase, sta
 func (s *Stages) Left(stage, phase string) { s.now.WithLabelValues(phase, stage).Dec() }
 
 // Rendered implements pipeline.Observer.
-func (s *Stages) Rendered(seconds float64) { s.template.Observe(seconds) }
+func (s *Stages) Rendered(seconds float64) {
+	s.template.Observe(seconds)
+	s.step("render", seconds, 0)
+}
+
+func (s *Stages) step(name string, seconds float64, tokens int) {
+	if s.OnStep != nil {
+		s.OnStep(name, time.Duration(seconds*float64(time.Second)), tokens)
+	}
+}
 
 // Tokenized implements pipeline.Observer.
-func (s *Stages) Tokenized(seconds float64, _ int) {
+func (s *Stages) Tokenized(seconds float64, tokens int) {
+	s.step("tokenize", seconds, tokens)
 	s.tokenize.Observe(seconds)
 	s.tokenizeMS.Observe(seconds * 1000)
 }

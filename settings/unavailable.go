@@ -13,7 +13,6 @@ var Unavailable = map[string]string{
 	"enable_session_prefix_index": "an index of sessions",
 	"shared_cache_type=hicache":   "the shared cache",
 	"response_plane=quic":         "the QUIC response plane",
-	"interactive":                 "chat in the terminal",
 }
 
 // unavailable checks every setting that is not at its default against Unavailable.

@@ -78,7 +78,10 @@ func runFrontend(args []string) error {
 	if options.Extensions, err = frontend.Extensions(s.HTTP.RouteExtensions); err != nil {
 		return err
 	}
-	if err := addGRPC(&options, s); err != nil {
+	options.PreprocessWorkers, options.DebugPerf = s.Experimental.PreprocessWorkers, s.Experimental.DebugPerf
+	if s.Experimental.Interactive {
+		options.HTTP = onlyHere(options.HTTP)
+	} else if err := addGRPC(&options, s); err != nil {
 		return err
 	}
 	tracer, stopTracing, err := tracing(ctx)
@@ -97,10 +100,14 @@ func runFrontend(args []string) error {
 	} else {
 		logger.Info("busy-worker rejection disabled: no rejection threshold is configured")
 	}
-	<-ctx.Done()
+	if s.Experimental.Interactive {
+		err = talk(ctx, f)
+	} else {
+		<-ctx.Done()
+	}
 	stop() // a second signal ends the program at once
 	logger.Info("shutting down", "drain", s.HTTP.ShutdownTimeout)
-	return f.Stop()
+	return errors.Join(err, f.Stop())
 }
 
 func dumpConfiguration(s *settings.Frontend) error {
