@@ -96,6 +96,29 @@ func TestChaos(t *testing.T) {
 	c.settle(baseline)
 }
 
+// TestTheStoreIsAwayForLongerThanALease stops etcd under load: not one request fails. It is away for SIGNALBOX_ETCD_AWAY_SECONDS, 13
+// without it; leases last 10.
+func TestTheStoreIsAwayForLongerThanALease(t *testing.T) {
+	c := newChaos(t, 1)
+	stop := make(chan struct{})
+	var wait sync.WaitGroup
+	for client := range chaosClients {
+		wait.Go(func() { c.load(client, stop) })
+	}
+	c.pause(500, 501)
+	c.stopEtcd()
+	away := chaosNumber("SIGNALBOX_ETCD_AWAY_SECONDS", 13)
+	c.pause(1000*away, 1000*away+1)
+	c.startEtcd()
+	c.pause(3000, 3001)
+	close(stop)
+	wait.Wait()
+	t.Logf("etcd was away for %d s: %d requests, %d failed", away, c.requests.Load(), c.failed.Load())
+	for _, f := range c.frontends {
+		eventually(t, "all workers are there", workers(&frontend{url: f.url}, "chaos", chaosWorkers))
+	}
+}
+
 func newChaos(t *testing.T, seed uint64) *chaos {
 	t.Helper()
 	c := &chaos{t: t, random: rand.New(rand.NewPCG(seed, 0)), model: modelDirectory(t), actions: map[string]int{}}
