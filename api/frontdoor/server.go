@@ -17,12 +17,18 @@ import (
 	"time"
 )
 
-// Transport limits that no flag changes. They stop clients that hold connections without using them.
-const (
-	readHeaderTimeout = 10 * time.Second
-	idleTimeout       = 120 * time.Second
-	maxHeaderBytes    = 1 << 20
-)
+// limits stop clients that hold connections without using them. No flag changes them; tests do.
+type limits struct {
+	// readHeader is how long the headers of a request may take to arrive, idle how long a connection may wait for its next request.
+	readHeader, idle time.Duration
+	headerBytes      int
+	// reload is how often the TLS files are looked at, at most.
+	reload time.Duration
+}
+
+func defaultLimits() limits {
+	return limits{readHeader: 10 * time.Second, idle: 120 * time.Second, headerBytes: 1 << 20, reload: 5 * time.Second}
+}
 
 // Config says where and how to listen.
 type Config struct {
@@ -33,6 +39,8 @@ type Config struct {
 	// DrainTimeout is how long running answers may take to finish once Shutdown is called.
 	DrainTimeout time.Duration
 	Logger       *slog.Logger
+
+	limits limits
 }
 
 // Server is the listener. Use Start, then Shutdown exactly once.
@@ -53,6 +61,7 @@ func NewServer(config Config) *Server {
 	if config.Logger == nil {
 		config.Logger = slog.Default()
 	}
+	config.limits = defaultLimits()
 	return &Server{config: config, done: make(chan struct{})}
 }
 
@@ -71,9 +80,9 @@ func (s *Server) Start(handler http.Handler) error {
 	protocols.SetUnencryptedHTTP2(true)
 	s.server = &http.Server{
 		Handler:           handler,
-		ReadHeaderTimeout: readHeaderTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
+		ReadHeaderTimeout: s.config.limits.readHeader,
+		IdleTimeout:       s.config.limits.idle,
+		MaxHeaderBytes:    s.config.limits.headerBytes,
 		Protocols:         protocols,
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ErrorLog:          slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelDebug),
@@ -165,6 +174,9 @@ func TLSConfig(config Config) (*tls.Config, error) {
 	if config.Logger == nil {
 		config.Logger = slog.Default()
 	}
+	if config.limits == (limits{}) {
+		config.limits = defaultLimits()
+	}
 	c, err := newCertificates(config)
 	if err != nil {
 		return nil, err
@@ -181,9 +193,6 @@ type certificates struct {
 	modified time.Time
 	checked  time.Time
 }
-
-// reloadInterval is how often the files are looked at, at most.
-const reloadInterval = 5 * time.Second
 
 func newCertificates(config Config) (*certificates, error) {
 	c := &certificates{files: config}
@@ -234,9 +243,9 @@ func (c *certificates) load() error {
 func (c *certificates) current() (*tls.Certificate, *x509.CertPool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := time.Now(); now.Sub(c.checked) > reloadInterval {
+	if now := time.Now(); now.Sub(c.checked) > c.files.limits.reload {
 		c.checked = now
-		if c.newest().After(c.modified) {
+		if !c.newest().Equal(c.modified) { // older files are new ones too, as after going back to a former secret
 			if err := c.load(); err != nil {
 				c.files.Logger.Error("new TLS files do not load; the old ones stay in force", "error", err)
 			}
