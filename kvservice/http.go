@@ -17,6 +17,8 @@ const defaultGroup = "default"
 type failure struct {
 	status int
 	text   string
+	// parse marks bodies that cannot be read, which some services answer in plain text.
+	parse bool
 }
 
 // Error implements error.
@@ -60,18 +62,18 @@ func read(r *http.Request, into any, missing func() string) error {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return &failure{http.StatusRequestEntityTooLarge, "length limit exceeded"}
+		return &failure{http.StatusRequestEntityTooLarge, "length limit exceeded", true}
 	case err != nil:
-		return &failure{http.StatusBadRequest, "the body cannot be read: " + err.Error()}
+		return &failure{http.StatusBadRequest, "the body cannot be read: " + err.Error(), true}
 	}
 	if !json.Valid(text) {
-		return &failure{http.StatusBadRequest, "Failed to parse the request body as JSON"}
+		return &failure{http.StatusBadRequest, "Failed to parse the request body as JSON", true}
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return &failure{http.StatusUnprocessableEntity, "Failed to deserialize the JSON body into the target type: " + err.Error()}
+		return &failure{http.StatusUnprocessableEntity, "Failed to deserialize the JSON body into the target type: " + err.Error(), true}
 	}
 	if name := missing(); name != "" {
-		return &failure{http.StatusUnprocessableEntity, "Failed to deserialize the JSON body into the target type: missing field `" + name + "`"}
+		return &failure{http.StatusUnprocessableEntity, "Failed to deserialize the JSON body into the target type: missing field `" + name + "`", true}
 	}
 	return nil
 }

@@ -116,7 +116,7 @@ func (r *replicas) listen(endpoint string) error {
 		return nil
 	}
 	if len(r.peers) >= maxPeers {
-		return &failure{http.StatusConflict, fmt.Sprintf("more than %d peers", maxPeers)}
+		return &failure{status: http.StatusConflict, text: fmt.Sprintf("more than %d peers", maxPeers)}
 	}
 	ctx, leave := context.WithCancel(context.Background())
 	r.peers[endpoint] = leave
@@ -155,7 +155,7 @@ func (r *replicas) mount(routes routes) {
 			var b body
 			err := read(request, &b, func() string { return firstMissing(member{"endpoint", b.Endpoint != nil}) })
 			if err == nil && r == nil {
-				err = &failure{http.StatusConflict, "replica sync is disabled"}
+				err = &failure{status: http.StatusConflict, text: "replica sync is disabled"}
 			}
 			if err == nil {
 				err = change(*b.Endpoint)
@@ -169,7 +169,7 @@ func (r *replicas) mount(routes routes) {
 		defer r.mutex.Unlock()
 		leave, known := r.peers[endpoint]
 		if !known {
-			return &failure{http.StatusNotFound, "peer not found"}
+			return &failure{status: http.StatusNotFound, text: "peer not found"}
 		}
 		leave()
 		delete(r.peers, endpoint)

@@ -173,9 +173,9 @@ func (s *Slots) addWorker(body *slotBody) error {
 	}
 	switch {
 	case *body.BlockSize == 0:
-		return &failure{http.StatusBadRequest, "block_size must be greater than 0"}
+		return &failure{status: http.StatusBadRequest, text: "block_size must be greater than 0"}
 	case worker.size == 0 || worker.size > maxWorkerRanks || worker.start > ^uint32(0)-worker.size:
-		return &failure{http.StatusBadRequest, fmt.Sprintf("dp_size must be from 1 to %d, and dp_start + dp_size a 32-bit number", maxWorkerRanks)}
+		return &failure{status: http.StatusBadRequest, text: fmt.Sprintf("dp_size must be from 1 to %d, and dp_start + dp_size a 32-bit number", maxWorkerRanks)}
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -186,10 +186,10 @@ func (s *Slots) addWorker(body *slotBody) error {
 		s.pools[name] = p
 	}
 	if _, twice := p.workers[*body.WorkerID]; twice {
-		return &failure{http.StatusConflict, fmt.Sprintf("worker %d already registered for model=%s routing_group=%s", *body.WorkerID, name.model, name.group)}
+		return &failure{status: http.StatusConflict, text: fmt.Sprintf("worker %d already registered for model=%s routing_group=%s", *body.WorkerID, name.model, name.group)}
 	}
 	if p.blockSize != *body.BlockSize {
-		return &failure{http.StatusConflict, fmt.Sprintf("block_size mismatch for model=%s routing_group=%s: existing=%d, requested=%d", name.model, name.group, p.blockSize, *body.BlockSize)}
+		return &failure{status: http.StatusConflict, text: fmt.Sprintf("block_size mismatch for model=%s routing_group=%s: existing=%d, requested=%d", name.model, name.group, p.blockSize, *body.BlockSize)}
 	}
 	p.workers[*body.WorkerID] = worker
 	for rank := range worker.size {
@@ -237,7 +237,7 @@ func (s *Slots) removeWorker(body *slotBody) error {
 }
 
 func notRegistered(id uint64, name pool) error {
-	return &failure{http.StatusNotFound, fmt.Sprintf("worker %d not found for model=%s routing_group=%s", id, name.model, name.group)}
+	return &failure{status: http.StatusNotFound, text: fmt.Sprintf("worker %d not found for model=%s routing_group=%s", id, name.model, name.group)}
 }
 
 // names returns the pools that a question's parameters choose, in order. The caller holds the mutex.
@@ -312,14 +312,14 @@ func (s *Slots) book(name pool, booked kv.Booked) error {
 	p := s.pools[name]
 	rank := fmt.Sprintf("WorkerWithDpRank { worker_id: %d, dp_rank: %d }", booked.Rank.WorkerID, booked.Rank.DPRank)
 	if p == nil {
-		return &failure{http.StatusNotFound, "Worker " + rank + " not found"}
+		return &failure{status: http.StatusNotFound, text: "Worker " + rank + " not found"}
 	}
 	if handle, exists := p.tracker.Lookup(booked.RequestID); exists {
 		at, _ := p.tracker.RankOf(handle)
-		return &failure{http.StatusConflict, fmt.Sprintf("Request %s already exists (assigned to worker WorkerWithDpRank { worker_id: %d, dp_rank: %d })", booked.RequestID, at.WorkerID, at.DPRank)}
+		return &failure{status: http.StatusConflict, text: fmt.Sprintf("Request %s already exists (assigned to worker WorkerWithDpRank { worker_id: %d, dp_rank: %d })", booked.RequestID, at.WorkerID, at.DPRank)}
 	}
 	if _, known := p.tracker.Row(booked.Rank); !known {
-		return &failure{http.StatusNotFound, "Worker " + rank + " not found"}
+		return &failure{status: http.StatusNotFound, text: "Worker " + rank + " not found"}
 	}
 	now := s.now()
 	if _, err := p.tracker.Add(load.Booking{ID: booked.RequestID, Rank: booked.Rank, Hashes: booked.Hashes, PrefillTokens: booked.PrefillTokens}, now); err != nil {
@@ -362,7 +362,7 @@ func (s *Slots) step(r *http.Request, kind kv.RemoteKind) error {
 		if kind == kv.RemoteFreed {
 			return nil
 		}
-		return &failure{http.StatusNotFound, "Request " + *body.RequestID + " not found"}
+		return &failure{status: http.StatusNotFound, text: "Request " + *body.RequestID + " not found"}
 	}
 	p.advance(*body.RequestID, kind, s.now())
 	s.sync.tell(name, p.blockSize, &kv.Remote{Kind: kind, Booked: kv.Booked{Step: kv.Step{RequestID: *body.RequestID, Rank: rank}}})

@@ -22,6 +22,8 @@ func commands() []command {
 		{"frontend", "serve the HTTP API in front of a fleet (the default)", runFrontend},
 		{"worker", "serve a simulated engine as a worker", runWorker},
 		{"demo", "frontend and simulated workers in one process", runDemo},
+		{"indexer", "say over HTTP which engine holds which prefix: indexer --help", runIndexer},
+		{"slot-tracker", "count over HTTP what workers are busy with: slot-tracker --help", runSlotTracker},
 		{"explain", "show why requests went where they did: explain --help", runExplain},
 		{"verify", "compare with recorded answers: verify PATH…", runVerify},
 		{"render", "show what a model's chat template makes of a request: render MODEL_DIR < body.json", runRender},
