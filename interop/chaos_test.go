@@ -24,7 +24,9 @@ import (
 	"signalbox/worker/builtin"
 )
 
-// The chaos test runs for SIGNALBOX_CHAOS_SECONDS, 20 without it, and does what the seed SIGNALBOX_CHAOS_SEED says.
+// The chaos test runs for SIGNALBOX_CHAOS_SECONDS, 20 without it, and does what the seed SIGNALBOX_CHAOS_SEED says; with an even
+// seed requests go over NATS. With
+// SIGNALBOX_CHAOS_PEER set it does the same to real frontends and only counts what becomes of the requests.
 const (
 	chaosWorkers = 4
 	chaosClients = 8
@@ -40,6 +42,8 @@ type chaos struct {
 	model  string
 	common []string // environment of all
 
+	requestPlane string
+
 	etcdDirectory      string
 	etcdClient, etcdMe string // URLs
 	etcd               *embed.Etcd
@@ -51,6 +55,10 @@ type chaos struct {
 	actions   map[string]int
 
 	requests, retried, failed atomic.Int64
+
+	peer     bool // the frontends are real ones: what fails is counted by kind
+	mu       sync.Mutex
+	problems map[string]int
 }
 
 // chaosFrontend is a frontend at a fixed address. While down is set, its requests may fail.
@@ -93,6 +101,10 @@ func TestChaos(t *testing.T) {
 	if c.requests.Load() == 0 {
 		t.Error("no request was sent: the test tests nothing")
 	}
+	if c.peer {
+		t.Logf("failed: %v", c.problems)
+		return
+	}
 	c.settle(baseline)
 }
 
@@ -121,7 +133,11 @@ func TestTheStoreIsAwayForLongerThanALease(t *testing.T) {
 
 func newChaos(t *testing.T, seed uint64) *chaos {
 	t.Helper()
-	c := &chaos{t: t, random: rand.New(rand.NewPCG(seed, 0)), model: modelDirectory(t), actions: map[string]int{}}
+	c := &chaos{t: t, random: rand.New(rand.NewPCG(seed, 0)), model: modelDirectory(t), actions: map[string]int{}, problems: map[string]int{},
+		peer: os.Getenv("SIGNALBOX_CHAOS_PEER") != "", requestPlane: "tcp"}
+	if seed%2 == 0 {
+		c.requestPlane = "nats"
+	}
 	text, err := os.ReadFile(filepath.Join(c.model, "tokenizer.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -150,13 +166,17 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 		c.frontends = append(c.frontends, f)
 	}
 	for _, f := range c.frontends {
+		if c.peer {
+			(&frontend{url: f.url}).serve(t)
+			continue
+		}
 		eventually(t, "all workers are known", workers(&frontend{url: f.url}, "chaos", chaosWorkers))
 	}
 	return c
 }
 
 func (c *chaos) planes() []string {
-	return []string{"--discovery-backend", "etcd", "--request-plane", "tcp", "--event-plane", "nats"}
+	return []string{"--discovery-backend", "etcd", "--request-plane", c.requestPlane, "--event-plane", "nats"}
 }
 
 func (c *chaos) startWorker(args ...string) *child {
@@ -177,8 +197,12 @@ func contains(list []string, text string) bool {
 }
 
 func (c *chaos) startFrontend(f *chaosFrontend) {
-	args := append([]string{"frontend", "--http-host", "127.0.0.1", "--http-port", strconv.Itoa(f.port)}, append(c.planes(), f.args...)...)
-	f.child = start(c.t, c.common, program, args...)
+	args := append([]string{"--http-host", "127.0.0.1", "--http-port", strconv.Itoa(f.port)}, append(c.planes(), f.args...)...)
+	if c.peer {
+		f.child = start(c.t, c.common, releases(c.t)[0].python, append([]string{"-m", "dynamo.frontend"}, args...)...)
+		return
+	}
+	f.child = start(c.t, c.common, program, append([]string{"frontend"}, args...)...)
 }
 
 func (c *chaos) startEtcd() {
@@ -319,10 +343,21 @@ func (c *chaos) load(client int, stop <-chan struct{}) {
 				}
 			}
 			c.failed.Add(1)
-			c.t.Errorf("client %d, request %d: %s", client, i, problem)
+			c.report(client, i, problem)
 			break
 		}
 	}
+}
+
+// report takes down a request that failed.
+func (c *chaos) report(client, request int, problem string) {
+	if !c.peer {
+		c.t.Errorf("client %d, request %d: %s", client, request, problem)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.problems[regexp.MustCompile(`\d+`).ReplaceAllString(problem, "N")]++
 }
 
 // ask sends one request and returns what is wrong with the answer; "" for nothing.
@@ -371,7 +406,7 @@ func (c *chaos) ask(f *chaosFrontend, body string, prompt, tokens int) string {
 			finish += choice.FinishReason
 		}
 		if chunk.Usage != nil {
-			if usage = chunk.Usage.Completion; chunk.Usage.Prompt != prompt {
+			if usage = chunk.Usage.Completion; chunk.Usage.Prompt != prompt && !c.peer { // the real one counts replayed tokens as prompt
 				return fmt.Sprintf("usage says %d prompt tokens of %d", chunk.Usage.Prompt, prompt)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	client "github.com/nats-io/nats.go"
@@ -20,6 +21,8 @@ type Conn struct {
 	nc      *client.Conn
 	closed  chan struct{} // closed when the connection will not come back
 	end     func()        // closes closed, once
+
+	reconnected atomic.Int64 // when the connection was made again last, in Unix nanoseconds; 0 for never
 
 	mu       sync.Mutex
 	watchers map[*watcher]struct{}
@@ -88,6 +91,7 @@ func (c *Conn) settings() ([]client.Option, error) {
 			c.each(func(w *watcher) { w.lost(err) })
 		}),
 		client.ReconnectHandler(func(nc *client.Conn) {
+			c.reconnected.Store(time.Now().UnixNano())
 			c.options.Logger.Info("the connection to NATS is back", "server", nc.ConnectedUrlRedacted())
 			if nc.FlushTimeout(flushTimeout) != nil { // not sure that the server knows the subscriptions: the next one will be
 				return
@@ -156,6 +160,15 @@ func (c *Conn) Deliver(ctx context.Context, subject string, headers map[string]s
 	bounded, cancel := context.WithTimeout(ctx, c.options.RequestTimeout)
 	defer cancel()
 	reply, err := c.nc.RequestMsgWithContext(bounded, request)
+	for errors.Is(err, client.ErrNoResponders) && c.gathering() {
+		// The bus has just come back, and the worker is on its way back to it.
+		select {
+		case <-time.After(gatherPause):
+			reply, err = c.nc.RequestMsgWithContext(bounded, request)
+		case <-bounded.Done():
+			err = bounded.Err()
+		}
+	}
 	switch {
 	case err == nil && len(reply.Data) > 0:
 		return wire.Refused(string(reply.Data))
@@ -172,6 +185,19 @@ func (c *Conn) Deliver(ctx context.Context, subject string, headers map[string]s
 		return &inference.Error{Kind: inference.Unavailable, Message: "there is no connection to NATS", Cause: err}
 	}
 	return &inference.Error{Kind: inference.CannotConnect, Message: fmt.Sprintf("the worker did not take the request within %v", c.options.RequestTimeout), Cause: err}
+}
+
+const (
+	// gatherTime is how long after the connection came back others may not be back yet: twice the longest pause between their tries.
+	gatherTime = 6 * time.Second
+	// gatherPause is the time between two tries of a request meanwhile.
+	gatherPause = 50 * time.Millisecond
+)
+
+// gathering tells whether the connection came back a moment ago.
+func (c *Conn) gathering() bool {
+	at := c.reconnected.Load()
+	return at != 0 && time.Since(time.Unix(0, at)) < gatherTime
 }
 
 func tooLarge(size int, limit int64) error {

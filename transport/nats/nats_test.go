@@ -223,22 +223,9 @@ func TestTheBusGoesAwayAndComesBack(t *testing.T) {
 		_ = publisher.Publish("events", []byte("two"))
 		return messages.Load() > 1
 	})
-	// It may have been published before the worker's subscription was back; then nobody served the subject, and it is sent again.
-	for err := range answered {
-		if err == nil {
-			break
-		}
-		if kind := inference.KindOf(err); kind != inference.CannotConnect {
-			t.Fatalf("kind %s of %v", kind, err)
-		}
-		go func() {
-			stream, err := frontend.SendValue(t.Context(), target, "id", []byte{1})
-			if err == nil {
-				_, err = stream.Next(t.Context())
-				_ = stream.Close()
-			}
-			answered <- err
-		}()
+	// It may have been published before the worker was back; it is sent again then.
+	if err := <-answered; err != nil {
+		t.Errorf("a request that was sent while the bus was away: %v", err)
 	}
 	cancel()
 	if err := <-ended; err != nil {
