@@ -23,6 +23,7 @@ type Canary struct {
 	stalls prometheus.Counter
 	stop   chan struct{}
 	done   chan struct{}
+	closed onceFlag
 }
 
 // NewCanary registers the metrics and starts to measure, until Close.
@@ -56,8 +57,10 @@ func (c *Canary) run() {
 	}
 }
 
-// Close ends the measurement.
+// Close ends the measurement. It may be called more than once.
 func (c *Canary) Close() {
-	close(c.stop)
+	if c.closed.first() {
+		close(c.stop)
+	}
 	<-c.done
 }

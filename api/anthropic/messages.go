@@ -145,8 +145,8 @@ func (a *API) run(w http.ResponseWriter, r *http.Request, m *messageRequest, mod
 	m.job.Extras.StopReason = true
 	generation, err := model.Generate(ctx, m.job)
 	if err != nil {
-		p := a.mapper.FromError(err, false)
-		observed.End(pipeline.Usage{}, p, r.Context().Err() != nil)
+		p := a.mapper.FromError(problem.Reason(r.Context(), err), false)
+		observed.End(pipeline.Usage{}, p, problem.ClientGone(r.Context()))
 		write(w, p)
 		return
 	}
@@ -224,8 +224,8 @@ func (a *API) whole(ctx context.Context, w http.ResponseWriter, r *http.Request,
 			break
 		}
 		if err != nil {
-			p := a.mapper.FromError(err, any)
-			answer.observed.End(answer.generation.Usage(), p, r.Context().Err() != nil)
+			p := a.mapper.FromError(problem.Reason(r.Context(), err), any)
+			answer.observed.End(answer.generation.Usage(), p, problem.ClientGone(r.Context()))
 			write(w, p)
 			return
 		}

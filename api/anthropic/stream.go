@@ -67,11 +67,11 @@ func (a *API) stream(ctx context.Context, w http.ResponseWriter, r *http.Request
 			return
 		}
 		answer.observed.End(usage, nil, false)
-	case e.out.Err() != nil, r.Context().Err() != nil:
+	case e.out.Err() != nil, problem.ClientGone(r.Context()):
 		answer.observed.End(usage, gone(err), true)
 	default:
-		p := a.mapper.FromError(err, true)
-		message := a.mapper.InStream(err).Message
+		p := a.mapper.FromError(problem.Reason(r.Context(), err), true)
+		message := a.mapper.InStream(problem.Reason(r.Context(), err)).Message
 		e.out.Event("error", errorBody(errorType(p), message))
 		_ = e.out.Done()
 		answer.observed.End(usage, p, false)

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"signalbox/api/problem"
 )
 
 // limits stop clients that hold connections without using them. No flag changes them; tests do.
@@ -52,7 +54,7 @@ type Server struct {
 	stopping atomic.Bool
 	running  atomic.Int64 // inference requests; see Track
 	done     chan struct{}
-	cancel   context.CancelFunc // ends the context of every request
+	cancel   context.CancelCauseFunc // ends the context of every request
 	serveErr error
 }
 
@@ -72,7 +74,7 @@ func (s *Server) Start(handler http.Handler) error {
 	if err != nil {
 		return fmt.Errorf("listen on %s (--http-host, --http-port): %w", address, err)
 	}
-	base, cancel := context.WithCancel(context.Background())
+	base, cancel := context.WithCancelCause(context.Background())
 	s.cancel = cancel
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -89,7 +91,7 @@ func (s *Server) Start(handler http.Handler) error {
 	}
 	if s.config.CertPath != "" {
 		if s.server.TLSConfig, err = TLSConfig(s.config); err != nil {
-			cancel()
+			cancel(err)
 			return errors.Join(err, listener.Close())
 		}
 	}
@@ -126,7 +128,7 @@ func (s *Server) Shutdown() error {
 	// While requests run the listener stays open, so that probes and late clients get an answer that says what happens.
 	s.waitIdle(ctx)
 	s.stopping.Store(true)
-	s.cancel()
+	s.cancel(problem.Draining())      // handlers tell their clients
 	const lastWords = 2 * time.Second // for the error events of streams that did not finish
 	end, endCancel := context.WithTimeout(context.Background(), lastWords)
 	defer endCancel()

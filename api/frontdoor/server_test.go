@@ -246,7 +246,7 @@ func TestWhatDoesNotFinishIsTold(t *testing.T) {
 	if err := s.Shutdown(); err != nil {
 		t.Error(err)
 	}
-	if answer := <-answers; answer != "last words true context canceled" {
+	if answer := <-answers; answer != "last words true Service is not ready" {
 		t.Errorf("answer %q", answer)
 	}
 	http.DefaultClient.CloseIdleConnections()

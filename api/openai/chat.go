@@ -61,8 +61,8 @@ func (a *API) runChat(w http.ResponseWriter, r *http.Request, answer *chatAnswer
 	answer.observed.Dispatched()
 	generation, err := answer.model.Generate(ctx, answer.job)
 	if err != nil {
-		p := a.mapper.FromError(err, false)
-		answer.observed.End(pipeline.Usage{}, p, r.Context().Err() != nil)
+		p := a.mapper.FromError(problem.Reason(r.Context(), err), false)
+		answer.observed.End(pipeline.Usage{}, p, problem.ClientGone(r.Context()))
 		p.Write(w)
 		return
 	}
@@ -131,7 +131,7 @@ func (a *API) streamChat(ctx context.Context, w http.ResponseWriter, r *http.Req
 	c.buildFrame("chat.completion.chunk")
 	first, firstErr, peeked := a.peek(ctx, c.generation)
 	if peeked && firstErr != nil && !errors.Is(firstErr, io.EOF) {
-		p := a.mapper.FromError(firstErr, false)
+		p := a.mapper.FromError(problem.Reason(r.Context(), firstErr), false)
 		c.observed.End(c.generation.Usage(), p, false)
 		p.Write(w)
 		return

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 
+	"signalbox/api/problem"
 	"signalbox/inference"
 	"signalbox/pipeline"
 )
@@ -53,8 +54,8 @@ func (c *chatChoice) add(delta *pipeline.Delta) {
 func (a *API) unaryChat(ctx context.Context, w http.ResponseWriter, r *http.Request, c *chatAnswer) {
 	choices, any, err := gatherChat(ctx, c)
 	if err != nil {
-		p := a.mapper.FromError(err, any)
-		c.observed.End(c.generation.Usage(), p, r.Context().Err() != nil)
+		p := a.mapper.FromError(problem.Reason(r.Context(), err), any)
+		c.observed.End(c.generation.Usage(), p, problem.ClientGone(r.Context()))
 		p.Write(w)
 		return
 	}

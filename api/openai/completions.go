@@ -98,8 +98,8 @@ func (a *API) runCompletions(w http.ResponseWriter, r *http.Request, request *co
 		}
 		g, err := model.Generate(ctx, job)
 		if err != nil {
-			p := a.mapper.FromError(err, false)
-			observed.End(pipeline.Usage{}, p, r.Context().Err() != nil)
+			p := a.mapper.FromError(problem.Reason(r.Context(), err), false)
+			observed.End(pipeline.Usage{}, p, problem.ClientGone(r.Context()))
 			p.Write(w)
 			return
 		}
@@ -133,8 +133,8 @@ func (a *API) unaryCompletions(ctx context.Context, w http.ResponseWriter, r *ht
 	for prompt, g := range c.generations {
 		gathered, any, err := gatherCompletion(ctx, c, g)
 		if err != nil {
-			p := a.mapper.FromError(err, any)
-			c.observed.End(c.usage(), p, r.Context().Err() != nil)
+			p := a.mapper.FromError(problem.Reason(r.Context(), err), any)
+			c.observed.End(c.usage(), p, problem.ClientGone(r.Context()))
 			p.Write(w)
 			return
 		}
@@ -289,7 +289,7 @@ func (a *API) streamCompletions(ctx context.Context, w http.ResponseWriter, r *h
 	if single {
 		first, firstErr, peeked = a.peek(ctx, c.generations[0])
 		if peeked && firstErr != nil && !errors.Is(firstErr, io.EOF) {
-			p := a.mapper.FromError(firstErr, false)
+			p := a.mapper.FromError(problem.Reason(r.Context(), firstErr), false)
 			c.observed.End(c.usage(), p, false)
 			p.Write(w)
 			return

@@ -55,8 +55,8 @@ func (a *API) Embed(w http.ResponseWriter, r *http.Request) {
 	observed.Dispatched()
 	answer, err := a.embed(r.Context(), model, request.ID, forwardBody(root, model.Name(), a.options.DisableExtensions))
 	if err != nil {
-		p := a.mapper.FromError(err, false)
-		observed.End(pipeline.Usage{}, p, r.Context().Err() != nil)
+		p := a.mapper.FromError(problem.Reason(r.Context(), err), false)
+		observed.End(pipeline.Usage{}, p, problem.ClientGone(r.Context()))
 		p.Write(w)
 		return
 	}

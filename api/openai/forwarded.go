@@ -93,8 +93,8 @@ func forwardBody(root jsontape.Node, model string, dropExtensions bool) []byte {
 
 // fail answers a request that has not been answered yet.
 func (f *forwarded) fail(w http.ResponseWriter, r *http.Request, err error) {
-	p := f.api.mapper.FromError(err, false)
-	f.observed.End(pipeline.Usage{}, p, r.Context().Err() != nil)
+	p := f.api.mapper.FromError(problem.Reason(r.Context(), err), false)
+	f.observed.End(pipeline.Usage{}, p, problem.ClientGone(r.Context()))
 	p.Write(w)
 }
 

@@ -85,8 +85,8 @@ func (a *API) Videos(w http.ResponseWriter, r *http.Request) {
 			err = out.Done()
 			f.end(r, err, nil)
 			return
-		case err != nil && r.Context().Err() == nil:
-			out.Data(a.mapper.InStream(err).AppendJSON(nil))
+		case err != nil && !problem.ClientGone(r.Context()):
+			out.Data(a.mapper.InStream(problem.Reason(r.Context(), err)).AppendJSON(nil))
 			_ = out.Done()
 			f.end(r, nil, err)
 			return
@@ -104,10 +104,10 @@ func (a *API) Videos(w http.ResponseWriter, r *http.Request) {
 // end tells how a stream ended: gone is set when the client did not take it all, failure when the worker broke off.
 func (f *forwarded) end(r *http.Request, gone, failure error) {
 	switch {
-	case gone != nil || r.Context().Err() != nil:
+	case gone != nil || problem.ClientGone(r.Context()):
 		f.observed.End(pipeline.Usage{}, clientClosed(gone), true)
 	case failure != nil:
-		f.observed.End(pipeline.Usage{}, f.api.mapper.FromError(failure, true), false)
+		f.observed.End(pipeline.Usage{}, f.api.mapper.FromError(problem.Reason(r.Context(), failure), true), false)
 	default:
 		f.observed.End(pipeline.Usage{}, nil, false)
 	}

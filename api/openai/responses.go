@@ -54,8 +54,8 @@ func (a *API) Responses(w http.ResponseWriter, r *http.Request) {
 	observed.Dispatched()
 	generation, err := model.Generate(ctx, q.job)
 	if err != nil {
-		p := a.mapper.FromError(err, false)
-		observed.End(pipeline.Usage{}, p, r.Context().Err() != nil)
+		p := a.mapper.FromError(problem.Reason(r.Context(), err), false)
+		observed.End(pipeline.Usage{}, p, problem.ClientGone(r.Context()))
 		p.Write(w)
 		return
 	}
@@ -242,8 +242,8 @@ func (a *API) wholeResponse(ctx context.Context, w http.ResponseWriter, r *http.
 			break
 		}
 		if err != nil {
-			p := a.mapper.FromError(err, any)
-			x.observed.End(x.generation.Usage(), p, r.Context().Err() != nil)
+			p := a.mapper.FromError(problem.Reason(r.Context(), err), any)
+			x.observed.End(x.generation.Usage(), p, problem.ClientGone(r.Context()))
 			p.Write(w)
 			return
 		}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"signalbox/api/problem"
 	"signalbox/api/sse"
 	"signalbox/inference"
 	"signalbox/pipeline"
@@ -71,7 +72,7 @@ func (a *API) streamResponse(ctx context.Context, w http.ResponseWriter, r *http
 	e := &responseEvents{out: sse.NewWriter(w, a.options.WriteTimeout), response: x, textIndex: -1}
 	first, firstErr, peeked := a.peek(ctx, x.generation)
 	if peeked && firstErr != nil && !errors.Is(firstErr, io.EOF) {
-		p := a.mapper.FromError(firstErr, false)
+		p := a.mapper.FromError(problem.Reason(r.Context(), firstErr), false)
 		x.observed.End(x.generation.Usage(), p, false)
 		p.Write(w)
 		return
@@ -92,10 +93,10 @@ func (a *API) streamResponse(ctx context.Context, w http.ResponseWriter, r *http
 			return
 		}
 		x.observed.End(usage, nil, false)
-	case errors.As(err, &gone), r.Context().Err() != nil:
+	case errors.As(err, &gone), problem.ClientGone(r.Context()):
 		x.observed.End(usage, clientClosed(err), true)
 	default:
-		p := a.mapper.FromError(err, true)
+		p := a.mapper.FromError(problem.Reason(r.Context(), err), true)
 		x.status = "failed"
 		code, message := "server_error", "Internal server error"
 		if p.Status >= 400 && p.Status < 500 {

@@ -50,13 +50,13 @@ func (a *API) finishStream(ctx context.Context, r *http.Request, out *sse.Writer
 			return
 		}
 		observed.End(g.Usage(), nil, false)
-	case errors.As(err, &gone), r.Context().Err() != nil:
+	case errors.As(err, &gone), problem.ClientGone(r.Context()):
 		observed.End(g.Usage(), clientClosed(err), true)
 	default:
-		_ = ctx
-		out.Data(a.mapper.InStream(err).AppendJSON(nil))
+		reason := problem.Reason(ctx, err)
+		out.Data(a.mapper.InStream(reason).AppendJSON(nil))
 		_ = out.Done()
-		observed.End(g.Usage(), a.mapper.FromError(err, true), inference.KindOf(err) == inference.Cancelled)
+		observed.End(g.Usage(), a.mapper.FromError(reason, true), inference.KindOf(reason) == inference.Cancelled)
 	}
 }
 

@@ -93,6 +93,22 @@ func Draining() *Problem {
 	return &Problem{Status: http.StatusServiceUnavailable, Message: "Service is not ready", Class: "Unavailable", Reason: "backend.unavailable"}
 }
 
+// ClientGone tells whether the request's context ended for the client's sake: it went away. A service that stops ends contexts with a
+// Problem as the cause.
+func ClientGone(ctx context.Context) bool {
+	var stopped *Problem
+	return ctx.Err() != nil && !errors.As(context.Cause(ctx), &stopped)
+}
+
+// Reason returns why a request failed: what ended its context when that was not the client, else err.
+func Reason(ctx context.Context, err error) error {
+	var stopped *Problem
+	if ctx.Err() != nil && errors.As(context.Cause(ctx), &stopped) {
+		return stopped
+	}
+	return err
+}
+
 // Detailed is implemented by errors that carry a structured explanation for the client, such as a queue limit.
 type Detailed interface {
 	error
