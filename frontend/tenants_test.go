@@ -28,7 +28,6 @@ type gated struct {
 	prompt string
 	tokens int
 	open   chan error // what ends the wait
-	sent   bool
 	ended  bool
 }
 

@@ -45,6 +45,17 @@ func routing(s *settings.Frontend, logger *slog.Logger) (frontend.Routing, error
 	}
 	r.Wishes = []policy.Wish{{Stage: policy.Prefill, Name: s.Router.PrefillPolicy}, {Stage: policy.Decode, Name: s.Router.DecodePolicy}, {Name: s.Router.SelectionPolicy}}
 	r.Shadow = s.Router.ShadowPolicy
+	if s.Router.Mode != settings.KV {
+		for _, setting := range []struct {
+			name string
+			set  bool
+		}{{"--router-policy-config", r.Policies != nil}, {"--router-queue-threshold", s.Load.QueueThreshold.Set}, {"--router-replica-sync", s.Indexer.ReplicaSync},
+			{"a worker-selection policy", s.Router.PrefillPolicy+s.Router.DecodePolicy+s.Router.SelectionPolicy+s.Router.ShadowPolicy != ""}} {
+			if setting.set {
+				logger.Warn("a setting has no effect: only routing in mode kv has queues and policies", "setting", setting.name, "router_mode", string(s.Router.Mode))
+			}
+		}
+	}
 	if err := r.Check(); err != nil {
 		return r, err
 	}
