@@ -80,6 +80,9 @@ func (f *Frontend) declareRest() {
 	t.add(toggle(&p.DisableExtensions, false), spec{name: "disable_frontend_nvext", env: names("DYN_DISABLE_FRONTEND_NVEXT"), help: "Ignore nvext and the routing headers."})
 	t.add(toggle(&p.DisableAdmin, false), spec{name: "disable_frontend_admin_api", env: names("DYN_DISABLE_FRONTEND_ADMIN_API"), help: "Do not serve /busy_threshold."})
 	t.add(required(&p.ParserVersion, "auto", oneOf("auto", "1", "2")), spec{name: "parser_version", env: names("DYN_PARSER_VERSION"), help: "Generation of the output parsers: auto and 1 are the first, 2 the second where there is one (DeepSeek V4, Gemma 4, GLM, Kimi, Qwen3-Coder)."})
+	t.add(toggle(new(bool), false), spec{name: "vllm_inference_v1_generate", env: names("DYN_VLLM_ENABLE_INFERENCE_V1_GENERATE"), help: "Serve /inference/v1/generate."})
+	t.add(toggle(new(bool), false), spec{name: "sglang_generate", env: names("DYN_SGLANG_ENABLE_GENERATE"), help: "Serve /generate."})
+	t.add(toggle(new(bool), false), spec{name: "enable_rl", env: names("DYN_ENABLE_RL"), help: "Serve /v1/rl/workers on a port of its own."})
 	t.in("Experimental")
 	e := &f.Experimental
 	t.add(required(&e.ChatProcessor, "dynamo", oneOf("dynamo", "vllm", "sglang")), spec{name: "chat_processor", flag: "dyn-chat-processor", synonyms: names("chat-processor"), env: names("DYN_CHAT_PROCESSOR"), help: "Only dynamo is built in; the others name a Python engine."})

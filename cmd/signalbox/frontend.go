@@ -40,6 +40,9 @@ func runFrontend(args []string) error {
 	for _, w := range warnings {
 		logger.Warn(w.Text)
 	}
+	if os.Getenv("DYN_LOGGING_CONFIG_PATH") != "" {
+		logger.Warn("DYN_LOGGING_CONFIG_PATH is not read: DYN_LOG sets the level")
+	}
 	if err := dumpConfiguration(s); err != nil {
 		return err
 	}

@@ -45,6 +45,9 @@ func loggerTo(w io.Writer, level string, asJSON, local bool) *slog.Logger {
 				a.Key = "message"
 			}
 		}
+		if took := a.Value; took.Kind() == slog.KindDuration {
+			a.Value = slog.StringValue(took.Duration().String()) // with its unit, in JSON too
+		}
 		return a
 	}}
 	if asJSON {
