@@ -94,6 +94,7 @@ func TestChaos(t *testing.T) {
 	for end := time.Now().Add(duration); time.Now().Before(end); {
 		c.act()
 		c.pause(300, 900)
+		c.revive()
 	}
 	close(stop)
 	wait.Wait()
@@ -307,6 +308,22 @@ func (c *chaos) act() {
 	action.do()
 }
 
+// revive starts frontends again that ended by themselves, as whoever runs a fleet would. Ours must not.
+func (c *chaos) revive() {
+	for _, f := range c.frontends {
+		select {
+		case <-f.child.done:
+		default:
+			continue
+		}
+		if !c.peer {
+			c.t.Error("a frontend ended by itself")
+		}
+		c.actions["a frontend ended by itself"]++
+		c.startFrontend(f)
+	}
+}
+
 func (c *chaos) end(place int, how syscall.Signal) {
 	c.workers[place].signal(how)
 	<-c.workers[place].done
@@ -344,6 +361,9 @@ func (c *chaos) load(client int, stop <-chan struct{}) {
 			}
 			c.failed.Add(1)
 			c.report(client, i, problem)
+			if strings.Contains(problem, "refused") {
+				time.Sleep(100 * time.Millisecond) // nobody is there: do not count the same again and again
+			}
 			break
 		}
 	}
