@@ -1,9 +1,9 @@
 package wire
 
 import (
-	"slices"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/tinylib/msgp/msgp"
 
