@@ -10,6 +10,7 @@ import (
 
 	"signalbox/api/body"
 	"signalbox/api/nvext"
+	"signalbox/api/openai"
 	"signalbox/api/problem"
 	"signalbox/inference"
 	"signalbox/internal/jsontape"
@@ -99,6 +100,9 @@ func (a *API) read(document *jsontape.Document, r *inference.Request) (*messageR
 		return nil, problem.Invalid("messages", "messages: %v", err)
 	}
 	chat.Messages = text
+	if p := openai.ReadMedia(text, r); p != nil {
+		return nil, p
+	}
 	if p := m.tools(root, chat); p != nil {
 		return nil, p
 	}

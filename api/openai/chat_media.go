@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"slices"
 
 	"signalbox/api/problem"
@@ -10,6 +11,18 @@ import (
 
 // mediaParts are the content parts that carry media, which the worker fetches.
 var mediaParts = []string{"image_url", "video_url", "audio_url"}
+
+// ReadMedia gathers the media of a conversation that another protocol was translated to.
+func ReadMedia(messages []byte, r *inference.Request) *problem.Problem {
+	if !bytes.Contains(messages, []byte(`_url"`)) {
+		return nil
+	}
+	document, err := jsontape.Parse(messages)
+	if err != nil {
+		return problem.Invalid("messages", "messages: %v", err)
+	}
+	return readMedia(document.Root(), r)
+}
 
 // readMedia gathers the media of users' turns and of tools' results, in their order.
 func readMedia(messages jsontape.Node, r *inference.Request) *problem.Problem {

@@ -119,6 +119,9 @@ func (a *API) readResponses(document *jsontape.Document, r *inference.Request) (
 	if chat.Messages, p = marshal(messages); p != nil {
 		return nil, p
 	}
+	if p := ReadMedia(chat.Messages, r); p != nil {
+		return nil, p
+	}
 	if p := q.translateTools(root, chat); p != nil {
 		return nil, p
 	}
@@ -264,7 +267,11 @@ func translateMessage(path string, item jsontape.Node) (chatItem, *problem.Probl
 			parts = append(parts, append(appendString([]byte(`{"type":"text","text":`), text), '}'))
 		case "input_image":
 			onlyText = false
-			parts = append(parts, append(appendString([]byte(`{"type":"image_url","image_url":{"url":`), part.Get("image_url").Text()), "}}"...))
+			image := appendString([]byte(`{"type":"image_url","image_url":{"url":`), part.Get("image_url").Text())
+			if detail := part.Get("detail"); detail.Kind() == jsontape.String {
+				image = append(append(image, `,"detail":`...), detail.Raw()...)
+			}
+			parts = append(parts, append(image, "}}"...))
 		case "refusal":
 			texts = append(texts, part.Get("refusal").Text())
 		default:
