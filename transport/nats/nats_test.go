@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"signalbox/inference"
+	"signalbox/internal/golden"
 	"signalbox/transport/tcp"
 )
 
@@ -299,11 +300,7 @@ func TestOptionsThatCannotWork(t *testing.T) {
 
 // TestGoldenRequest checks the bytes that a real frontend published against those that this one publishes.
 func TestGoldenRequest(t *testing.T) {
-	directory := os.Getenv("SIGNALBOX_GOLDEN")
-	if directory == "" {
-		t.Skip("no recordings: set SIGNALBOX_GOLDEN")
-	}
-	recorded, err := os.ReadFile(filepath.Join(directory, "request_plane", "v161_nats_hpub_request.bin"))
+	recorded, err := os.ReadFile(filepath.Join(golden.Dir(t, "request_plane"), "v161_nats_hpub_request.bin"))
 	if err != nil {
 		t.Fatal(err)
 	}
