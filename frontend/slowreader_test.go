@@ -9,7 +9,6 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,10 +24,9 @@ const (
 // crowdWorker answers most requests with few tokens, one item per token, all of them at the same pace: a step is given to everybody at
 // once. Requests with a prompt of one token get text without end.
 type crowdWorker struct {
-	waiting   sync.WaitGroup // streams of the crowd that have not begun
-	begin     chan struct{}
-	flooding  chan struct{} // closed when the endless stream was closed
-	cancelled atomic.Int64
+	waiting  sync.WaitGroup // streams of the crowd that have not begun
+	begin    chan struct{}
+	flooding chan struct{} // closed when the endless stream was closed
 }
 
 func (w *crowdWorker) Send(ctx context.Context, _ inference.Target, r *inference.Request) (inference.Stream, error) {

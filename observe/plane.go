@@ -15,7 +15,6 @@ type Plane struct {
 	queue, send, firstItem prometheus.Observer
 	errors                 prometheus.Counter
 	roundtrip              prometheus.Observer // the stage of the same name
-	dispatching            *prometheus.GaugeVec
 }
 
 // NewPlane registers the metrics. stages has the stage durations that the round trip belongs to.

@@ -73,9 +73,9 @@ func count(name string, shape []int64) (int, error) {
 	for _, d := range shape {
 		switch {
 		case d < 0:
-			return 0, fmt.Errorf("Shape of '%s' contains negative dimension: %d", name, d)
+			return 0, mistakef("Shape of '%s' contains negative dimension: %d", name, d)
 		case d > maxElements || total*d > maxElements:
-			return 0, fmt.Errorf("Shape of '%s' has more than %d elements", name, maxElements)
+			return 0, mistakef("Shape of '%s' has more than %d elements", name, maxElements)
 		}
 		total *= d
 	}
@@ -85,13 +85,13 @@ func count(name string, shape []int64) (int, error) {
 // splitRaw cuts raw contents into elements: little-endian numbers, or byte strings behind their 4-byte length.
 func (e element) splitRaw(name string, raw []byte, want int) (*contents, error) {
 	wrong := func(got int) error {
-		return fmt.Errorf("Raw input element count for '%s' does not match expected size, expected %d elements, got %d elements", name, want, got)
+		return mistakef("Raw input element count for '%s' does not match expected size, expected %d elements, got %d elements", name, want, got)
 	}
 	c := &contents{}
 	if e.size == 0 {
 		for rest := raw; len(rest) > 0; {
 			if len(rest) < 4 || uint64(binary.LittleEndian.Uint32(rest)) > uint64(len(rest)-4) {
-				return nil, fmt.Errorf("Invalid length-prefixed BYTES input for '%s', it ends inside an element", name)
+				return nil, mistakef("Invalid length-prefixed BYTES input for '%s', it ends inside an element", name)
 			}
 			length := int(binary.LittleEndian.Uint32(rest))
 			c.bytes = append(c.bytes, rest[4:4+length])

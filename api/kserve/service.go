@@ -189,6 +189,13 @@ func notFound(name string) *problem.Problem {
 	return p
 }
 
+// mistake is what is wrong with a request, in the words that clients of this protocol know.
+type mistake string
+
+func (m mistake) Error() string { return string(m) }
+
+func mistakef(format string, args ...any) error { return mistake(fmt.Sprintf(format, args...)) }
+
 func cannotParse(format string, args ...any) *problem.Problem {
 	return problem.Invalid("", "Failed to parse request: "+format, args...)
 }

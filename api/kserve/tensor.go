@@ -43,7 +43,7 @@ func (s *Service) prepareTensor(ctx context.Context, r *inferRequest, model open
 // tensorBody is the request as tensor workers read it.
 func tensorBody(r *inferRequest) ([]byte, error) {
 	if len(r.raw) > 0 && len(r.raw) != len(r.inputs) {
-		return nil, errors.New("`raw_input_contents` must be used for all inputs")
+		return nil, mistakef("`raw_input_contents` must be used for all inputs")
 	}
 	b := []byte(`{"id":`)
 	if r.id == "" {
@@ -69,7 +69,7 @@ func tensorBody(r *inferRequest) ([]byte, error) {
 func appendTensor(b []byte, r *inferRequest, i int, input *tensor) ([]byte, error) {
 	e, ok := elementOf(input.datatype)
 	if !ok {
-		return nil, fmt.Errorf("Invalid data type %q of input '%s'", input.datatype, input.name)
+		return nil, mistakef("Invalid data type %q of input '%s'", input.datatype, input.name)
 	}
 	want, err := count(input.name, input.shape)
 	if err != nil {
@@ -78,7 +78,7 @@ func appendTensor(b []byte, r *inferRequest, i int, input *tensor) ([]byte, erro
 	values := input.contents
 	if values == nil {
 		if i >= len(r.raw) {
-			return nil, fmt.Errorf("Missing contents of input '%s'", input.name)
+			return nil, mistakef("Missing contents of input '%s'", input.name)
 		}
 		if values, err = e.splitRaw(input.name, r.raw[i], want); err != nil {
 			return nil, err
@@ -195,9 +195,9 @@ func (t *tensorAnswer) whole(ctx context.Context) (*inferResponse, *problem.Prob
 			observed.End(pipeline.Usage{}, nil, false)
 			return response, nil
 		case errors.Is(err, io.EOF):
-			err = errors.New("No response received")
+			err = mistakef("No response received")
 		case err == nil && response != nil:
-			err = errors.New("Multiple responses in non-streaming mode")
+			err = mistakef("Multiple responses in non-streaming mode")
 		case err == nil:
 			response = next
 			continue

@@ -83,17 +83,17 @@ func (s *Service) prepareText(ctx context.Context, r *inferRequest, model openai
 // readText reads the inputs of a text request.
 func readText(r *inferRequest) (text string, streaming bool, err error) {
 	if len(r.raw) > 0 && len(r.raw) != len(r.inputs) {
-		return "", false, errors.New("`raw_input_contents` must be used for all inputs")
+		return "", false, mistakef("`raw_input_contents` must be used for all inputs")
 	}
 	found := false
 	for i, input := range r.inputs {
 		switch input.name {
 		case "text_input":
 			if input.datatype != "BYTES" {
-				return "", false, fmt.Errorf("Expected 'text_input' to be of type BYTES for string input, got %q", input.datatype)
+				return "", false, mistakef("Expected 'text_input' to be of type BYTES for string input, got %q", input.datatype)
 			}
 			if !slices.Equal(input.shape, []int64{1}) && !slices.Equal(input.shape, []int64{1, 1}) {
-				return "", false, fmt.Errorf("Expected 'text_input' to have shape [1], got %s", shapeText(input.shape))
+				return "", false, mistakef("Expected 'text_input' to have shape [1], got %s", shapeText(input.shape))
 			}
 			if text, err = textElement(input, r.raw, i); err != nil {
 				return "", false, err
@@ -101,20 +101,20 @@ func readText(r *inferRequest) (text string, streaming bool, err error) {
 			found = true
 		case "streaming", "stream":
 			if input.datatype != "BOOL" {
-				return "", false, fmt.Errorf("Expected '%s' to be of type BOOL, got %q", input.name, input.datatype)
+				return "", false, mistakef("Expected '%s' to be of type BOOL, got %q", input.name, input.datatype)
 			}
 			if !slices.Equal(input.shape, []int64{1}) {
-				return "", false, fmt.Errorf("Expected 'stream' to have shape [1], got %s", shapeText(input.shape))
+				return "", false, mistakef("Expected 'stream' to have shape [1], got %s", shapeText(input.shape))
 			}
 			if streaming, err = boolElement(input, r.raw, i); err != nil {
 				return "", false, err
 			}
 		default:
-			return "", false, fmt.Errorf("Invalid input name: %s, supported inputs are 'text_input', 'stream'", input.name)
+			return "", false, mistakef("Invalid input name: %s, supported inputs are 'text_input', 'stream'", input.name)
 		}
 	}
 	if !found {
-		return "", false, errors.New("Missing required input: 'text_input'")
+		return "", false, mistakef("Missing required input: 'text_input'")
 	}
 	return text, streaming, nil
 }
@@ -126,15 +126,15 @@ func shapeText(shape []int64) string {
 func textElement(input *tensor, raw [][]byte, at int) (string, error) {
 	if input.contents != nil {
 		if len(input.contents.bytes) == 0 {
-			return "", errors.New("'text_input' must contain exactly one element")
+			return "", mistakef("'text_input' must contain exactly one element")
 		}
 		return strings.ToValidUTF8(string(input.contents.bytes[0]), "\uFFFD"), nil
 	}
 	if at >= len(raw) {
-		return "", errors.New("Missing raw input for 'text_input'")
+		return "", mistakef("Missing raw input for 'text_input'")
 	}
 	if len(raw[at]) < 4 {
-		return "", errors.New("'text_input' raw input must be length-prefixed (>= 4 bytes)")
+		return "", mistakef("'text_input' raw input must be length-prefixed (>= 4 bytes)")
 	}
 	return strings.ToValidUTF8(string(raw[at][4:]), "\uFFFD"), nil
 }
@@ -143,15 +143,15 @@ func boolElement(input *tensor, raw [][]byte, at int) (bool, error) {
 	if input.contents != nil {
 		list := input.contents.numbers[boolContents]
 		if len(list) == 0 {
-			return false, errors.New("'stream' must contain exactly one element")
+			return false, mistakef("'stream' must contain exactly one element")
 		}
 		return list[0] != 0, nil
 	}
 	if at >= len(raw) {
-		return false, errors.New("Missing raw input for 'stream'")
+		return false, mistakef("Missing raw input for 'stream'")
 	}
 	if len(raw[at]) == 0 {
-		return false, errors.New("'stream' raw input must contain at least one byte")
+		return false, mistakef("'stream' raw input must contain at least one byte")
 	}
 	return raw[at][0] != 0, nil
 }
@@ -186,11 +186,11 @@ func (p parameter) value() (any, error) {
 	case doubleParameter:
 		v := math.Float64frombits(p.number)
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return nil, fmt.Errorf("Parameter '%s' is not a finite number", p.key)
+			return nil, mistakef("Parameter '%s' is not a finite number", p.key)
 		}
 		return v, nil
 	}
-	return nil, fmt.Errorf("Parameter '%s' has no value", p.key)
+	return nil, mistakef("Parameter '%s' has no value", p.key)
 }
 
 func (t *textAnswer) streams() bool { return t.streaming }
