@@ -158,7 +158,7 @@ func promptRequest(chat *pipeline.Chat) prompt.Request {
 		ReasoningEffort: chat.ReasoningEffort, Thinking: chat.ThinkingType(),
 		NoGenerationPrompt:   chat.AddGenerationPrompt != nil && !*chat.AddGenerationPrompt,
 		ContinueFinalMessage: chat.ContinueFinalMessage != nil && *chat.ContinueFinalMessage, Constrained: chat.JSONConstrained, ResponseFormat: chat.ResponseFormat,
-		NoTools: chat.ToolChoice == "none"}
+		NoTools: chat.ToolChoice == "none", ToolChoice: chat.ToolChoice}
 	switch chat.ToolChoice {
 	case "", "auto", "none":
 	case "required":

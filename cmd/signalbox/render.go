@@ -186,9 +186,13 @@ func readRenderRequest(from io.Reader) (prompt.Request, error) {
 	case choice == `"none"`:
 		request.Tools, request.NoTools = nil, true
 	case choice == `"required"`:
-		request.Constrained = true
+		request.Constrained, request.ToolChoice = true, "required"
 	case strings.HasPrefix(choice, "{"):
-		request.Constrained, request.NamedTool = true, true
+		var named struct{ Function struct{ Name string } }
+		if err := json.Unmarshal(body.ToolChoice, &named); err != nil {
+			return prompt.Request{}, fmt.Errorf("tool_choice: %w", err)
+		}
+		request.Constrained, request.NamedTool, request.ToolChoice = true, true, named.Function.Name
 	}
 	var format struct{ Type string }
 	if json.Unmarshal(body.ResponseFormat, &format) == nil && slices.Contains([]string{"json_object", "json_schema"}, format.Type) {

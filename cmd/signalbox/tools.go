@@ -16,7 +16,11 @@ func runTokenize(args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("usage: signalbox tokenize MODEL_DIR < TEXT")
 	}
-	model, err := tokenizer.Load(filepath.Join(args[0], "tokenizer.json"))
+	files, err := tokenizerFiles(args[0])
+	if err != nil {
+		return err
+	}
+	model, err := tokenizer.LoadModel(files)
 	if err != nil {
 		return err
 	}
@@ -29,6 +33,25 @@ func runTokenize(args []string) error {
 		fmt.Fprintf(out, "%d\t%q\n", id, model.Token(id))
 	}
 	return out.Flush()
+}
+
+// tokenizerFiles are the files of a model directory that a tokenizer is read from: tokenizer.json, else tiktoken.model or the first
+// *.tiktoken.
+func tokenizerFiles(directory string) (tokenizer.ModelFiles, error) {
+	file := func(pattern string) string {
+		found, _ := filepath.Glob(filepath.Join(directory, pattern))
+		if len(found) == 0 {
+			return ""
+		}
+		return found[0]
+	}
+	files := tokenizer.ModelFiles{TokenizerConfig: file("tokenizer_config.json"), Config: file("config.json")}
+	for _, pattern := range []string{"tokenizer.json", "tiktoken.model", "*.tiktoken"} {
+		if files.Tokenizer = file(pattern); files.Tokenizer != "" {
+			return files, nil
+		}
+	}
+	return files, fmt.Errorf("tokenize: %s has neither tokenizer.json nor tiktoken.model nor a *.tiktoken file", directory)
 }
 
 // runVerify compares the product with recorded answers.

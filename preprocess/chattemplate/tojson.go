@@ -325,3 +325,13 @@ func (v Value) JSON() (string, error) {
 	}
 	return string(m.out), nil
 }
+
+// SortedJSON returns v as JSON without spaces, the members of objects in the order of their names.
+func (v Value) SortedJSON() (string, error) {
+	m := &machine{template: &Template{}, limits: Limits{}.withDefaults()}
+	m.steps, m.allocated = m.limits.Steps, m.limits.AllocatedBytes
+	if err := m.appendJSON(v, &jsonStyle{item: ",", key: ":", sortKeys: true}, 0); err != nil {
+		return "", err
+	}
+	return string(m.out), nil
+}

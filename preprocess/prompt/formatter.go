@@ -34,6 +34,8 @@ type Request struct {
 	Constrained bool
 	// NamedTool says that the client demands a call of one function.
 	NamedTool bool
+	// ToolChoice is "", "auto", "none" or "required", or with NamedTool the function's name.
+	ToolChoice string
 	// ContinueFinalMessage ends the prompt inside the last message, for the model to go on with.
 	ContinueFinalMessage bool
 }
@@ -68,11 +70,13 @@ type Options struct {
 
 // Formatter renders conversations for one model. It is safe for concurrent use.
 type Formatter struct {
-	native  encoder          // of models that have one in place of templates
-	byName  map[string]*form // "default", "tool_use"
-	content contentUse
-	tokens  map[string]chattemplate.Value
-	options Options
+	native encoder // of models that have one in place of templates
+	// alsoKnown are members of messages that only the native encoder knows.
+	alsoKnown []string
+	byName    map[string]*form // "default", "tool_use"
+	content   contentUse
+	tokens    map[string]chattemplate.Value
+	options   Options
 }
 
 // ErrNoTemplate means that none of the model's files has a chat template.
@@ -99,6 +103,7 @@ func Load(files Files, options Options) (*Formatter, error) {
 		return nil, err
 	}
 	if f.native = nativeEncoder(kind, files.Name); f.native != nil {
+		f.alsoKnown = []string{"tools", "partial"}
 		return f, nil
 	}
 	var config map[string]json.RawMessage
@@ -117,6 +122,11 @@ func Load(files Files, options Options) (*Formatter, error) {
 		}
 	}
 	sources, err := templateSources(files, config["chat_template"])
+	if errors.Is(err, ErrNoTemplate) && strings.EqualFold(kind, inklingType) {
+		// Where such a model has a template, the live frontend uses that.
+		f.native = inklingText
+		return f, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -8,25 +8,52 @@ import (
 
 	"signalbox/preprocess/chattemplate"
 	"signalbox/preprocess/prompt/deepseek"
+	"signalbox/preprocess/prompt/inkling"
+	"signalbox/preprocess/prompt/kimi"
 )
 
+// conversation is what encoders are given.
+type conversation struct {
+	deepseek.Conversation
+	toolChoice, namedTool string
+	generate              bool
+}
+
 // encoder writes the prompts of a model that has an encoder of its own in place of a template.
-type encoder func(deepseek.Conversation) (string, error)
+type encoder func(conversation) (string, error)
+
+func deepSeek(encode func(deepseek.Conversation) (string, error)) encoder {
+	return func(c conversation) (string, error) { return encode(c.Conversation) }
+}
+
+func kimiK3(c conversation) (string, error) {
+	return kimi.K3(kimi.Conversation{Messages: c.Messages, Tools: c.Tools, ToolChoice: c.toolChoice, NamedTool: c.namedTool, ResponseFormat: c.ResponseFormat,
+		Generate: c.generate, Argument: c.Argument})
+}
+
+func inklingText(c conversation) (string, error) {
+	return inkling.Encode(inkling.Conversation{Messages: c.Messages, Tools: c.Tools, Effort: c.Argument(effortKey), Generate: c.generate})
+}
+
+// inklingType is the model_type of Inkling.
+const inklingType = "inkling_mm_model"
 
 // nativeEncoder returns the encoder of a model, nil where templates do. modelType is config.json's, which decides where it is
 // there; else the model's name does.
 func nativeEncoder(modelType, name string) encoder {
 	modelType, name = strings.ToLower(modelType), strings.ToLower(name)
 	switch modelType {
+	case "kimi_k3":
+		return kimiK3
 	case "deepseek_v41":
-		return deepseek.V41
+		return deepSeek(deepseek.V41)
 	case "deepseek_v4":
-		return deepseek.V4
+		return deepSeek(deepseek.V4)
 	case "deepseek_v32", "deepseek_v3_2":
 		if strings.Contains(name, "exp") {
 			return nil // the experimental release has a template
 		}
-		return deepseek.V32
+		return deepSeek(deepseek.V32)
 	case "":
 	default:
 		return nil
@@ -36,12 +63,14 @@ func nativeEncoder(modelType, name string) encoder {
 		rest = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(rest, "-"), "_"), ".")
 	}
 	switch {
+	case strings.Contains(name, "kimi-k3"), strings.Contains(name, "kimi_k3"), strings.Contains(name, "kimik3"):
+		return kimiK3
 	case isDeepSeek && isVersion(rest, "v4.1"):
-		return deepseek.V41
+		return deepSeek(deepseek.V41)
 	case isDeepSeek && isVersion(rest, "v4"):
-		return deepseek.V4
+		return deepSeek(deepseek.V4)
 	case strings.Contains(name, "deepseek") && strings.Contains(name, "v3.2") && !strings.Contains(name, "exp"):
-		return deepseek.V32
+		return deepSeek(deepseek.V32)
 	}
 	return nil
 }
@@ -72,12 +101,24 @@ func modelType(path string) (string, error) {
 
 // encode writes a prompt without a template.
 func (f *Formatter) encode(request Request, messages, tools chattemplate.Value) (string, error) {
-	c := deepseek.Conversation{}
+	c := conversation{generate: !request.NoGenerationPrompt && !request.ContinueFinalMessage, toolChoice: request.ToolChoice}
+	if request.NamedTool {
+		c.toolChoice, c.namedTool = "", request.ToolChoice
+	}
+	if request.NoTools {
+		c.toolChoice = "none"
+	}
 	for _, message := range messages.Items() {
 		if err := checkMessage(message); err != nil {
 			return "", err
 		}
-		c.Messages = append(c.Messages, knownMembers(message))
+		known := knownMembers(message)
+		for _, name := range f.alsoKnown {
+			if value, ok := message.Get(name); ok && value.Kind() != chattemplate.KindNone {
+				known = with(known, name, value)
+			}
+		}
+		c.Messages = append(c.Messages, known)
 	}
 	if tools.Kind() == chattemplate.KindList && !request.NoTools {
 		c.Tools = append([]chattemplate.Value{}, normaliseTools(tools).Items()...)
