@@ -44,9 +44,7 @@ func (p *parsers) New(job *pipeline.Job, text string) (pipeline.TextStage, error
 	}
 	request := postprocess.Request{Choice: choices[parsing.ToolChoice], Function: parsing.ToolName, JSON: parsing.JSONConstrained, Prompt: text, Whole: !job.Streaming,
 		FirstCallOnly: parsing.ParallelToolCalls != nil && !*parsing.ParallelToolCalls}
-	for _, tool := range parsing.Tools {
-		request.Tools = append(request.Tools, toolcall.Tool{Name: tool.Name, Parameters: tool.Parameters})
-	}
+	request.Tools = toolsOf(parsing)
 	if chat := job.Prompt.Chat; chat != nil && p.names.Reasoning != "" {
 		wish := p.options.Thinking(promptRequest(chat))
 		request.Thinking = postprocess.Thinking{On: wish.On, Mode: wish.Mode, Effort: wish.Effort}
@@ -59,6 +57,22 @@ func (p *parsers) New(job *pipeline.Job, text string) (pipeline.TextStage, error
 	s := &textStage{stage: stage}
 	s.take = s.pass
 	return s, nil
+}
+
+func toolsOf(parsing *pipeline.Parsing) []toolcall.Tool {
+	var tools []toolcall.Tool
+	for _, tool := range parsing.Tools {
+		tools = append(tools, toolcall.Tool{Name: tool.Name, Parameters: tool.Parameters})
+	}
+	return tools
+}
+
+// CallGrammar implements pipeline.CallGrammar.
+func (p *parsers) CallGrammar(parsing *pipeline.Parsing) []byte {
+	if !toolcall.Structured(p.names.Tool) {
+		return nil
+	}
+	return toolcall.Structure(p.names.Tool, parsing.ToolName, toolsOf(parsing), parsing.ParallelToolCalls != nil && !*parsing.ParallelToolCalls)
 }
 
 var choices = [...]postprocess.Choice{pipeline.ToolChoiceAuto: postprocess.Auto, pipeline.ToolChoiceNone: postprocess.None,

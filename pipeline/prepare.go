@@ -117,10 +117,13 @@ func (p *Pipeline) applyStops(job *Job) {
 	r.Stop.HiddenTokenIDs = append(append([]uint32(nil), r.Stop.TokenIDs...), p.Model.EOSTokenIDs...)
 }
 
-// constrainToolChoice makes the worker write calls when the client demands one.
+// constrainToolChoice makes the worker write calls when the client demands one, in the place of a response format.
 func (p *Pipeline) constrainToolChoice(job *Job) {
-	if job.Request.Sampling.Guided != nil {
-		return
+	if grammar, ok := p.Model.Stages.(CallGrammar); ok && job.Parsing.ToolChoice >= ToolChoiceRequired {
+		if tag := grammar.CallGrammar(&job.Parsing); tag != nil {
+			job.Request.Sampling.Guided = &inference.GuidedDecoding{StructuralTag: tag}
+			return
+		}
 	}
 	switch job.Parsing.ToolChoice {
 	case ToolChoiceRequired:
@@ -136,7 +139,11 @@ func (p *Pipeline) constrainToolChoice(job *Job) {
 			schema = append(schema, parametersOf(tool)...)
 			schema = append(schema, `},"required":["name","parameters"]}`...)
 		}
-		job.Request.Sampling.Guided = &inference.GuidedDecoding{JSON: append(schema, "]}}"...)}
+		schema = append(schema, "]}"...)
+		if only := job.Parsing.ParallelToolCalls; only != nil && !*only {
+			schema = append(schema, `,"maxItems":1`...)
+		}
+		job.Request.Sampling.Guided = &inference.GuidedDecoding{JSON: append(schema, '}')}
 	case ToolChoiceNamed:
 		for _, tool := range job.Parsing.Tools {
 			if tool.Name == job.Parsing.ToolName {

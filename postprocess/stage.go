@@ -94,6 +94,9 @@ func New(p Parsers, r Request) *Stage {
 	options := toolcall.Options{Tools: r.Tools, Version: p.Version, Paired: p.Reasoning != "", FirstCallOnly: r.FirstCallOnly}
 	allowed := len(r.Tools) > 0 && r.Choice != None
 	switch {
+	case r.ForcesCalls() && toolcall.Structured(p.Tool):
+		options.Only = r.Function
+		s.tool, _ = toolcall.New(p.Tool, options)
 	case allowed && r.ForcesCalls():
 		s.tool = toolcall.NewForced(r.Function, p.Tool, r.Whole, options)
 	case p.Tool != "" && (allowed || toolcall.Always(p.Tool)):

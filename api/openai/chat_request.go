@@ -142,7 +142,7 @@ func (a *API) readChat(document *jsontape.Document, r *inference.Request) (*chat
 		return nil, p
 	}
 	r.ExtraArgs = extraArguments(f, extension, a.options.DisableExtensions)
-	guided, p := readGuided(f, format)
+	guided, p := readGuided(f, format, c.job.Parsing.ToolChoice)
 	if p != nil {
 		return nil, p
 	}

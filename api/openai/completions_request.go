@@ -114,7 +114,7 @@ func (a *API) readCompletion(document *jsontape.Document, template *inference.Re
 	if p != nil {
 		return nil, p
 	}
-	if r.Sampling.Guided, p = readGuided(f, format); p != nil {
+	if r.Sampling.Guided, p = readGuided(f, format, pipeline.ToolChoiceAuto); p != nil {
 		return nil, p
 	}
 	if r.Sampling.N != nil {

@@ -2,11 +2,13 @@ package openai
 
 import (
 	"strconv"
+	"strings"
 
 	"signalbox/api/body"
 	"signalbox/api/problem"
 	"signalbox/inference"
 	"signalbox/internal/jsontape"
+	"signalbox/pipeline"
 )
 
 // maxTokensCeiling is the largest output length that a client may ask for, in tokens.
@@ -64,8 +66,9 @@ func readStop(f *body.Fields, r *inference.Request) {
 	}
 }
 
-// readGuided reads the guided decoding extensions; at most one constraint may be set.
-func readGuided(f *body.Fields, responseFormat []byte) (*inference.GuidedDecoding, *problem.Problem) {
+// readGuided reads the guided decoding extensions; at most one constraint may be set. A schema of guided_json comes before a response
+// format, and calls that the client demands come before that too.
+func readGuided(f *body.Fields, responseFormat []byte, choice pipeline.ToolChoice) (*inference.GuidedDecoding, *problem.Problem) {
 	guided := &inference.GuidedDecoding{}
 	var received []string
 	if schema := f.Raw("guided_json"); schema != nil {
@@ -90,19 +93,27 @@ func readGuided(f *body.Fields, responseFormat []byte) (*inference.GuidedDecodin
 	if pattern := f.String("guided_whitespace_pattern"); pattern != nil {
 		guided.WhitespacePattern = *pattern
 	}
-	if len(received) > 1 {
-		names := received[0]
-		for _, name := range received[1:] {
-			names += ", " + name
+	asked := len(received)
+	if responseFormat != nil && guided.JSON == nil {
+		received = append([]string{"json"}, received...)
+	}
+	if choice >= pipeline.ToolChoiceRequired {
+		if asked == 0 {
+			return nil, nil // the pipeline constrains calls
 		}
-		return nil, problem.Invalid("guided_"+received[1], "Only one guided-decoding constraint can be set; received: %s", names)
+		received = append(received, "tool_choice")
 	}
-	if len(received) == 0 && responseFormat != nil {
-		guided.JSON = responseFormat
-		received = append(received, "json")
-	}
-	if len(received) == 0 {
+	switch {
+	case len(received) > 1:
+		param := received[1]
+		if param != "tool_choice" {
+			param = "guided_" + param
+		}
+		return nil, problem.Invalid(param, "Only one guided-decoding constraint can be set; received: %s", strings.Join(received, ", "))
+	case len(received) == 0:
 		return nil, nil
+	case asked == 0:
+		guided.JSON = responseFormat
 	}
 	return guided, nil
 }

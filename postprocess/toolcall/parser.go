@@ -51,6 +51,8 @@ type Options struct {
 	Paired bool
 	// FirstCallOnly ignores all calls after the first: parallel_tool_calls false.
 	FirstCallOnly bool
+	// Only is the one function whose calls count; "" counts all.
+	Only string
 	// NewID makes the variable part of a call's id, an UUID with dashes; nil makes random ones.
 	NewID func() string
 }
@@ -85,6 +87,7 @@ type sink struct {
 	ids       idSource
 	calls     int
 	firstOnly bool
+	only      string
 	tools     []Tool
 	open      bool // the text ended inside a call
 }
@@ -106,6 +109,9 @@ func (s *sink) call(list ...found) {
 	for _, f := range list {
 		if s.firstOnly && s.calls > 0 {
 			break
+		}
+		if s.only != "" && f.name != s.only {
+			continue
 		}
 		id := f.id
 		if id == "" {
@@ -129,7 +135,7 @@ func New(name string, options Options) (*Parser, error) {
 		return nil, fmt.Errorf("tool-call parser %q is not known; known are %s", name, strings.Join(Names(), ", "))
 	}
 	p := &Parser{machine: format.make(options)}
-	p.out = sink{ids: idSource{style: format.ids(options.Version), random: options.NewID}, firstOnly: options.FirstCallOnly, tools: options.Tools}
+	p.out = sink{ids: idSource{style: format.ids(options.Version), random: options.NewID}, firstOnly: options.FirstCallOnly, only: options.Only, tools: options.Tools}
 	return p, nil
 }
 
