@@ -17,6 +17,7 @@ type jsonStyle struct {
 	item, key string // separators
 	sortKeys  bool
 	lenient   bool // undefined values and iterators are accepted
+	short     bool // exponents have neither plus signs nor leading zeros
 }
 
 var tojsonParams = params{fn: "tojson", names: []string{"ensure_ascii", "indent", "separators", "sort_keys"}}
@@ -109,6 +110,10 @@ func (m *machine) appendJSON(v Value, s *jsonStyle, depth int) error {
 		m.out = append(m.out, text...)
 		return err
 	case kindFloat:
+		if s.short {
+			m.out = appendShortFloat(m.out, v.float())
+			return nil
+		}
 		m.out = appendJSONFloat(m.out, v.float())
 	case kindString:
 		if err := m.spendScan(int(v.num)); err != nil {
@@ -330,8 +335,26 @@ func (v Value) JSON() (string, error) {
 func (v Value) SortedJSON() (string, error) {
 	m := &machine{template: &Template{}, limits: Limits{}.withDefaults()}
 	m.steps, m.allocated = m.limits.Steps, m.limits.AllocatedBytes
-	if err := m.appendJSON(v, &jsonStyle{item: ",", key: ":", sortKeys: true}, 0); err != nil {
+	if err := m.appendJSON(v, &jsonStyle{item: ",", key: ":", sortKeys: true, short: true}, 0); err != nil {
 		return "", err
 	}
 	return string(m.out), nil
+}
+
+// ShortJSON is JSON with exponents as 1e-7 instead of 1e-07.
+func (v Value) ShortJSON() (string, error) {
+	m := &machine{template: &Template{}, limits: Limits{}.withDefaults()}
+	m.steps, m.allocated = m.limits.Steps, m.limits.AllocatedBytes
+	if err := m.appendJSON(v, &jsonStyle{item: ", ", key: ": ", short: true}, 0); err != nil {
+		return "", err
+	}
+	return string(m.out), nil
+}
+
+func appendShortFloat(b []byte, f float64) []byte {
+	if a := math.Abs(f); math.IsNaN(f) || a != 0 && a < 1e-5 || a >= 1e16 {
+		text := strconv.FormatFloat(f, 'e', -1, 64)
+		return append(b, strings.NewReplacer("e-0", "e-", "e+0", "e", "e+", "e").Replace(text)...)
+	}
+	return appendDecimal(b, f)
 }

@@ -103,7 +103,9 @@ func Load(files Files, options Options) (*Formatter, error) {
 		return nil, err
 	}
 	if f.native = nativeEncoder(kind, files.Name); f.native != nil {
-		f.alsoKnown = []string{"tools", "partial"}
+		if isKimiK3(kind, files.Name) {
+			f.alsoKnown = []string{"tools", "partial"}
+		}
 		return f, nil
 	}
 	var config map[string]json.RawMessage

@@ -63,7 +63,7 @@ func nativeEncoder(modelType, name string) encoder {
 		rest = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(rest, "-"), "_"), ".")
 	}
 	switch {
-	case strings.Contains(name, "kimi-k3"), strings.Contains(name, "kimi_k3"), strings.Contains(name, "kimik3"):
+	case isKimiK3(modelType, name):
 		return kimiK3
 	case isDeepSeek && isVersion(rest, "v4.1"):
 		return deepSeek(deepseek.V41)
@@ -73,6 +73,15 @@ func nativeEncoder(modelType, name string) encoder {
 		return deepSeek(deepseek.V32)
 	}
 	return nil
+}
+
+// isKimiK3 tells by the type or, where there is none, by the name.
+func isKimiK3(modelType, name string) bool {
+	if modelType != "" {
+		return strings.EqualFold(modelType, "kimi_k3")
+	}
+	name = strings.ToLower(name)
+	return strings.Contains(name, "kimi-k3") || strings.Contains(name, "kimi_k3") || strings.Contains(name, "kimik3")
 }
 
 // isVersion tells whether a name goes on with a version and then ends or separates.
@@ -109,7 +118,11 @@ func (f *Formatter) encode(request Request, messages, tools chattemplate.Value) 
 		c.toolChoice = "none"
 	}
 	for _, message := range messages.Items() {
-		if err := checkMessage(message); err != nil {
+		checked := message
+		for _, name := range f.alsoKnown {
+			checked = without(checked, name)
+		}
+		if err := checkMessage(checked); err != nil {
 			return "", err
 		}
 		known := knownMembers(message)

@@ -13,15 +13,20 @@ import (
 // native returns the formatter of a model whose config.json says of which type it is.
 func native(t *testing.T, modelType string) *Formatter {
 	t.Helper()
-	config := filepath.Join(t.TempDir(), "config.json")
-	if err := os.WriteFile(config, []byte(`{"model_type":"`+modelType+`"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := Load(Files{Config: config, Name: "served"}, Options{})
+	f, err := Load(Files{Config: typeConfig(t, modelType), Name: "served"}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return f
+}
+
+func typeConfig(t *testing.T, modelType string) string {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(config, []byte(`{"model_type":"`+modelType+`"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return config
 }
 
 const (

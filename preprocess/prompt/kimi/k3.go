@@ -305,7 +305,7 @@ func bodyText(value chattemplate.Value) (string, error) {
 			return strings.Join(texts, "\n"), nil
 		}
 	}
-	return value.JSON()
+	return value.ShortJSON()
 }
 
 // openAnswer writes an answer up to the end of its content.
@@ -375,7 +375,7 @@ func (e *k3) call(index int, function chattemplate.Value) error {
 		text := entry.Value.Str()
 		if entry.Value.Kind() != chattemplate.KindString {
 			var err error
-			if text, err = entry.Value.JSON(); err != nil {
+			if text, err = entry.Value.ShortJSON(); err != nil {
 				return err
 			}
 		}
