@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/tinylib/msgp/msgp"
+
+	"signalbox/internal/packed"
 )
 
 // Envelope is one message of the event plane.
@@ -69,7 +71,7 @@ func ParseEnvelope(data []byte, topic string) (envelope Envelope, err error) {
 		hasAll = hasPublisher | hasSequence | hasPayload | hasTopic
 	)
 	seen := 0
-	rest, err := eachMember(data, func(key, value []byte) (rest []byte, err error) {
+	rest, err := packed.Each(data, func(key, value []byte) (rest []byte, err error) {
 		switch string(key) {
 		case "publisher_id":
 			seen |= hasPublisher
@@ -102,24 +104,6 @@ func ParseEnvelope(data []byte, topic string) (envelope Envelope, err error) {
 		return Envelope{}, fmt.Errorf("envelope: %d bytes after its end", len(rest))
 	}
 	return envelope, nil
-}
-
-// eachMember reads a map: read is called with each key and what follows it, and returns what follows the value.
-func eachMember(data []byte, read func(key, value []byte) ([]byte, error)) ([]byte, error) {
-	count, data, err := msgp.ReadMapHeaderBytes(data)
-	if err != nil {
-		return nil, err
-	}
-	for range count {
-		var key []byte
-		if key, data, err = msgp.ReadMapKeyZC(data); err != nil {
-			return nil, err
-		}
-		if data, err = read(key, data); err != nil {
-			return nil, fmt.Errorf("%.100s: %w", key, err)
-		}
-	}
-	return data, nil
 }
 
 // readUint reads an integer of any width; a negative one is the same 64 bits, as some engines write hashes.

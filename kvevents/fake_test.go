@@ -18,6 +18,7 @@ import (
 	"signalbox/discovery"
 	"signalbox/discovery/mem"
 	"signalbox/inference"
+	"signalbox/internal/packed"
 	"signalbox/kvindex"
 	"signalbox/transport/wire"
 )
@@ -391,7 +392,7 @@ func (f *fleet) SendValue(ctx context.Context, target inference.Target, _ string
 		}
 	}
 	var since *uint64
-	if _, err := eachMember(body, func(key, value []byte) ([]byte, error) {
+	if _, err := packed.Each(body, func(key, value []byte) ([]byte, error) {
 		if string(key) == "start_event_id" && !msgp.IsNil(value) {
 			id, _, _ := readUint(value)
 			since = &id

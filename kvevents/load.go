@@ -6,6 +6,7 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
+	"signalbox/internal/packed"
 	"signalbox/kvindex"
 )
 
@@ -28,7 +29,7 @@ type Load struct {
 // ParseLoad reads the payload of a message of the topic kv_metrics.
 func ParseLoad(payload []byte) (load Load, err error) {
 	hasWorker := false
-	rest, err := eachMember(payload, func(key, value []byte) (rest []byte, err error) {
+	rest, err := packed.Each(payload, func(key, value []byte) (rest []byte, err error) {
 		figure := func(f *Figure) {
 			f.Value, f.Known, rest, err = readOptional(value)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"signalbox/discovery"
 	"signalbox/inference"
+	"signalbox/internal/packed"
 	"signalbox/kvindex"
 	"signalbox/transport/wire"
 )
@@ -146,7 +147,7 @@ func (a *answer) decode(value []byte) error {
 		return fmt.Errorf("recovery answer of the unknown kind %.50q", name)
 	}
 	hasEvents, hasLast := false, false
-	_, err = eachMember(data, func(key, value []byte) (rest []byte, err error) {
+	_, err = packed.Each(data, func(key, value []byte) (rest []byte, err error) {
 		switch string(key) {
 		case "events":
 			hasEvents = true

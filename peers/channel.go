@@ -163,24 +163,6 @@ func (c *channel) close() {
 	}
 }
 
-// eachMember reads a map: read is called with each key and what follows it, and returns what follows the value.
-func eachMember(data []byte, read func(key string, value []byte) ([]byte, error)) ([]byte, error) {
-	count, data, err := msgp.ReadMapHeaderBytes(data)
-	if err != nil {
-		return nil, err
-	}
-	for range count {
-		var key []byte
-		if key, data, err = msgp.ReadMapKeyZC(data); err != nil {
-			return nil, err
-		}
-		if data, err = read(string(key), data); err != nil {
-			return nil, fmt.Errorf("%.100s: %w", key, err)
-		}
-	}
-	return data, nil
-}
-
 // optional reads a value or nil.
 func optional[T any](data []byte, read func([]byte) (T, []byte, error)) (value T, known bool, rest []byte, err error) {
 	if msgp.IsNil(data) {

@@ -11,6 +11,7 @@ import (
 
 	"signalbox/discovery"
 	"signalbox/inference"
+	"signalbox/internal/packed"
 	"signalbox/router/kv"
 )
 
@@ -221,8 +222,8 @@ func ParseSequences(payload []byte, self uint64) (reports []kv.Remote, err error
 		}
 		return []kv.Remote{report}, nil
 	}
-	rest, err := eachMember(payload, func(key string, value []byte) ([]byte, error) {
-		if key != "events" {
+	rest, err := packed.Each(payload, func(key, value []byte) ([]byte, error) {
+		if string(key) != "events" {
 			return msgp.Skip(value)
 		}
 		count, rest, err := msgp.ReadArrayHeaderBytes(value)
@@ -256,8 +257,8 @@ func ParseSequences(payload []byte, self uint64) (reports []kv.Remote, err error
 // ParseEvent reads one event of the topic. from is the router, or the worker, that told it; rest is what follows.
 func ParseEvent(data []byte) (report kv.Remote, from uint64, rest []byte, err error) {
 	hasData := false
-	rest, err = eachMember(data, func(key string, value []byte) (rest []byte, err error) {
-		switch key {
+	rest, err = packed.Each(data, func(key, value []byte) (rest []byte, err error) {
+		switch string(key) {
 		case "request_id":
 			report.RequestID, rest, err = msgp.ReadStringBytes(value)
 		case "worker":
@@ -281,8 +282,8 @@ func ParseEvent(data []byte) (report kv.Remote, from uint64, rest []byte, err er
 }
 
 func parseRank(data []byte) (rank inference.Rank, rest []byte, err error) {
-	rest, err = eachMember(data, func(key string, value []byte) (rest []byte, err error) {
-		switch key {
+	rest, err = packed.Each(data, func(key, value []byte) (rest []byte, err error) {
+		switch string(key) {
 		case "worker_id":
 			rank.WorkerID, rest, err = msgp.ReadUint64Bytes(value)
 		case "dp_rank":
@@ -311,8 +312,8 @@ func parseData(report *kv.Remote, data []byte) (rest []byte, err error) {
 		return rest, nil
 	}
 	known := false
-	rest, err = eachMember(data, func(key string, value []byte) ([]byte, error) {
-		if key != "AddRequest" {
+	rest, err = packed.Each(data, func(key, value []byte) ([]byte, error) {
+		if string(key) != "AddRequest" {
 			return nil, fmt.Errorf("no event is called so")
 		}
 		known = true
@@ -326,8 +327,8 @@ func parseData(report *kv.Remote, data []byte) (rest []byte, err error) {
 
 func parseBooked(report *kv.Remote, data []byte) (rest []byte, err error) {
 	tracks := true
-	rest, err = eachMember(data, func(key string, value []byte) (rest []byte, err error) {
-		switch key {
+	rest, err = packed.Each(data, func(key, value []byte) (rest []byte, err error) {
+		switch string(key) {
 		case "token_sequence":
 			report.Hashes, _, rest, err = optional(value, readHashes)
 		case "track_prefill_tokens":
@@ -354,26 +355,9 @@ func parseBooked(report *kv.Remote, data []byte) (rest []byte, err error) {
 	return rest, err
 }
 
-func readHashes(data []byte) (hashes []uint64, rest []byte, err error) {
-	count, rest, err := msgp.ReadArrayHeaderBytes(data)
-	if err != nil {
-		return nil, nil, err
-	}
-	if count > maxBlocks || int(count) > len(rest) {
-		return nil, nil, fmt.Errorf("%d blocks in %d bytes; at most %d are allowed", count, len(rest), maxBlocks)
-	}
-	hashes = make([]uint64, count)
-	for i := range hashes {
-		if hashes[i], rest, err = msgp.ReadUint64Bytes(rest); err != nil {
-			return nil, nil, err
-		}
-	}
-	return hashes, rest, nil
-}
-
 func parseHint(report *kv.Remote, data []byte) ([]byte, error) {
-	return eachMember(data, func(key string, value []byte) (rest []byte, err error) {
-		switch key {
+	return packed.Each(data, func(key, value []byte) (rest []byte, err error) {
+		switch string(key) {
 		case "initial_effective_prefill_tokens":
 			report.PrefillTokens, rest, err = msgp.ReadUint64Bytes(value)
 		case "expected_prefill_duration":
@@ -389,8 +373,8 @@ func parseHint(report *kv.Remote, data []byte) ([]byte, error) {
 func readDuration(data []byte) (duration time.Duration, rest []byte, err error) {
 	var seconds uint64
 	var nanos uint32
-	rest, err = eachMember(data, func(key string, value []byte) (rest []byte, err error) {
-		switch key {
+	rest, err = packed.Each(data, func(key, value []byte) (rest []byte, err error) {
+		switch string(key) {
 		case "secs":
 			seconds, rest, err = msgp.ReadUint64Bytes(value)
 		case "nanos":
@@ -403,3 +387,5 @@ func readDuration(data []byte) (duration time.Duration, rest []byte, err error) 
 	const longest = uint64(24 * time.Hour / time.Second)
 	return time.Duration(min(seconds, longest))*time.Second + time.Duration(nanos), rest, err
 }
+
+func readHashes(data []byte) ([]uint64, []byte, error) { return packed.Hashes(data, maxBlocks) }

@@ -7,6 +7,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"signalbox/discovery"
+	"signalbox/internal/packed"
 	"signalbox/router/affinity"
 )
 
@@ -91,8 +92,8 @@ const maxSessionID = 256
 // ParseBinding reads a binding. from is the router that told it, 0 where it does not say.
 func ParseBinding(payload []byte) (binding affinity.Binding, from uint64, err error) {
 	hasWorker := false
-	rest, err := eachMember(payload, func(key string, value []byte) (rest []byte, err error) {
-		switch key {
+	rest, err := packed.Each(payload, func(key, value []byte) (rest []byte, err error) {
+		switch string(key) {
 		case "session_id":
 			binding.SessionID, rest, err = msgp.ReadStringBytes(value)
 		case "worker_id":

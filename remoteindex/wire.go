@@ -6,6 +6,7 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
+	"signalbox/internal/packed"
 	"signalbox/kvindex"
 )
 
@@ -36,12 +37,12 @@ func (q *question) append(dst []byte) []byte {
 }
 
 func (q *question) parse(data []byte) error {
-	_, err := eachMember(data, func(key string, value []byte) (rest []byte, err error) {
-		switch key {
+	_, err := packed.Each(data, func(key, value []byte) (rest []byte, err error) {
+		switch string(key) {
 		case "model_name":
 			q.model, rest, err = msgp.ReadStringBytes(value)
 		case "block_hashes":
-			q.locals, rest, err = readHashes(value)
+			q.locals, rest, err = packed.Hashes(value, maxBlocks)
 		case "device_only":
 			q.deviceOnly, rest, err = msgp.ReadBoolBytes(value)
 		default:
@@ -72,16 +73,16 @@ func (d *decision) append(dst []byte) []byte {
 }
 
 func (d *decision) parse(data []byte) error {
-	_, err := eachMember(data, func(key string, value []byte) (rest []byte, err error) {
-		switch key {
+	_, err := packed.Each(data, func(key, value []byte) (rest []byte, err error) {
+		switch string(key) {
 		case "model_name":
 			d.model, rest, err = msgp.ReadStringBytes(value)
 		case "worker":
 			d.rank, rest, err = readRank(value)
 		case "local_hashes":
-			d.locals, rest, err = readHashes(value)
+			d.locals, rest, err = packed.Hashes(value, maxBlocks)
 		case "sequence_hashes":
-			d.sequence, rest, err = readHashes(value)
+			d.sequence, rest, err = packed.Hashes(value, maxBlocks)
 		default:
 			rest, err = msgp.Skip(value)
 		}
@@ -153,8 +154,8 @@ func appendError(dst []byte, text string) []byte {
 func parseMatches(into *kvindex.Matches, data []byte) error {
 	into.Ranks = into.Ranks[:0]
 	places := make(map[kvindex.Rank]int)
-	_, err := eachMember(data, func(key string, value []byte) ([]byte, error) {
-		switch key {
+	_, err := packed.Each(data, func(key, value []byte) ([]byte, error) {
+		switch string(key) {
 		case "Error":
 			text, _, err := msgp.ReadStringBytes(value)
 			if err == nil {
@@ -165,11 +166,11 @@ func parseMatches(into *kvindex.Matches, data []byte) error {
 		default:
 			return nil, errors.New("an answer of an unknown kind")
 		}
-		return eachMember(value, func(key string, value []byte) ([]byte, error) {
-			switch key {
+		return packed.Each(value, func(key, value []byte) ([]byte, error) {
+			switch string(key) {
 			case "device":
-				return eachMember(value, func(key string, value []byte) ([]byte, error) {
-					if key != "scores" {
+				return packed.Each(value, func(key, value []byte) ([]byte, error) {
+					if string(key) != "scores" {
 						return msgp.Skip(value)
 					}
 					return readTier(into, places, kvindex.Device, value)
@@ -199,8 +200,8 @@ func readLowerTiers(into *kvindex.Matches, places map[kvindex.Rank]int, data []b
 		}
 		tier, err := kvindex.ParseTier(name)
 		known := err == nil && tier != kvindex.Device // a tier that is not known here holds nothing that counts
-		data, err = eachMember(data, func(key string, value []byte) ([]byte, error) {
-			if key != "hits" || !known {
+		data, err = packed.Each(data, func(key, value []byte) ([]byte, error) {
+			if string(key) != "hits" || !known {
 				return msgp.Skip(value)
 			}
 			return readTier(into, places, tier, value)
@@ -256,8 +257,8 @@ func appendRank(dst []byte, rank kvindex.Rank) []byte {
 }
 
 func readRank(data []byte) (rank kvindex.Rank, rest []byte, err error) {
-	rest, err = eachMember(data, func(key string, value []byte) (rest []byte, err error) {
-		switch key {
+	rest, err = packed.Each(data, func(key, value []byte) (rest []byte, err error) {
+		switch string(key) {
 		case "worker_id":
 			rank.WorkerID, rest, err = msgp.ReadUint64Bytes(value)
 		case "dp_rank":
@@ -276,39 +277,4 @@ func appendHashes(dst []byte, hashes []uint64) []byte {
 		dst = msgp.AppendUint64(dst, hash)
 	}
 	return dst
-}
-
-func readHashes(data []byte) (hashes []uint64, rest []byte, err error) {
-	count, rest, err := msgp.ReadArrayHeaderBytes(data)
-	if err != nil {
-		return nil, nil, err
-	}
-	if count > maxBlocks || int(count) > len(rest) {
-		return nil, nil, fmt.Errorf("%d blocks in %d bytes; at most %d are allowed", count, len(rest), maxBlocks)
-	}
-	hashes = make([]uint64, count)
-	for i := range hashes {
-		if hashes[i], rest, err = msgp.ReadUint64Bytes(rest); err != nil {
-			return nil, nil, err
-		}
-	}
-	return hashes, rest, nil
-}
-
-// eachMember reads a map: read is called with each key and what follows it, and returns what follows the value.
-func eachMember(data []byte, read func(key string, value []byte) ([]byte, error)) ([]byte, error) {
-	count, data, err := msgp.ReadMapHeaderBytes(data)
-	if err != nil {
-		return nil, err
-	}
-	for range count {
-		var key []byte
-		if key, data, err = msgp.ReadMapKeyZC(data); err != nil {
-			return nil, err
-		}
-		if data, err = read(string(key), data); err != nil {
-			return nil, fmt.Errorf("%.100s: %w", key, err)
-		}
-	}
-	return data, nil
 }
