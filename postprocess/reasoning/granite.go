@@ -34,11 +34,7 @@ func (g *granite) run(text string, more bool, out *Parser) {
 		if g.inside {
 			set = graniteInside
 		}
-		find := set.FindLast
-		if more {
-			find = set.Find
-		}
-		m := find(text, 0)
+		m := set.Search(text, more)
 		g.take(text[:m.At], out)
 		if m.Word == "" {
 			g.held = text[m.At:]

@@ -55,11 +55,7 @@ func (h *harmony) feed(text string, out *Parser) { h.run(text, true, out) }
 func (h *harmony) run(text string, more bool, out *Parser) {
 	for text != "" {
 		text, h.held = h.held+text, ""
-		find := harmonyWords.FindLast
-		if more {
-			find = harmonyWords.Find
-		}
-		m := find(text, 0)
+		m := harmonyWords.Search(text, more)
 		h.take(text[:m.At], out)
 		if m.Word == "" {
 			h.held = text[m.At:]

@@ -63,11 +63,7 @@ func (k *inkling) run(text string, more bool, out *Parser) {
 		case inklingCall:
 			set = inklingTool
 		}
-		find := set.FindLast
-		if more {
-			find = set.Find
-		}
-		m := find(text, 0)
+		m := set.Search(text, more)
 		k.take(text[:m.At], out)
 		if m.Word == "" {
 			k.held = text[m.At:]

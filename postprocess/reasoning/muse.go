@@ -63,11 +63,7 @@ func (m *muse) run(text string, more bool, out *Parser) {
 		case museReasoning, museCall:
 			set = museEnds
 		}
-		find := set.FindLast
-		if more {
-			find = set.Find
-		}
-		match := find(text, 0)
+		match := set.Search(text, more)
 		m.take(text[:match.At], out)
 		if match.Word == "" {
 			m.held = text[match.At:]

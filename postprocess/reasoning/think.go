@@ -119,11 +119,7 @@ func (t *think) run(text string, more bool, out *Parser) {
 		default:
 			set = t.format.outside
 		}
-		find := set.FindLast
-		if more {
-			find = set.Find
-		}
-		m := find(text, 0)
+		m := set.Search(text, more)
 		t.take(text[:m.At], out)
 		if m.Word == "" {
 			t.held = text[m.At:]

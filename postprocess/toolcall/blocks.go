@@ -147,12 +147,7 @@ func (b *blocks) outside(text string, more bool, out *sink) string {
 	if b.bare == barePossible {
 		markers = b.grammar.bareMarkers
 	}
-	var m marker.Match
-	if more {
-		m = markers.Find(text, 0)
-	} else {
-		m = markers.FindLast(text, 0)
-	}
+	m := markers.Search(text, more)
 	if m.Word == "" {
 		b.gaps.text(text[:m.At], out)
 		b.held = text[m.At:]

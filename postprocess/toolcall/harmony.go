@@ -55,11 +55,7 @@ func (h *harmony) run(text string, more bool, out *sink) {
 		case harmonyInHeader:
 			set = harmonyHeader
 		}
-		find := set.FindLast
-		if more {
-			find = set.Find
-		}
-		m := find(text, 0)
+		m := set.Search(text, more)
 		h.take(text[:m.At], out)
 		if m.Word == "" {
 			h.held = text[m.At:]

@@ -64,11 +64,7 @@ func (m *muse) run(text string, more bool, out *sink) {
 		case museBody:
 			set = museEnds
 		}
-		find := set.FindLast
-		if more {
-			find = set.Find
-		}
-		match := find(text, 0)
+		match := set.Search(text, more)
 		m.take(text[:match.At], out)
 		if match.Word == "" {
 			m.held = text[match.At:]

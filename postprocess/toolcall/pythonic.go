@@ -32,11 +32,7 @@ func (p *pythonic) run(text string, more bool, out *sink) {
 			continue
 		}
 		text, p.held = p.held+text, ""
-		find := pythonicWords.FindLast
-		if more {
-			find = pythonicWords.Find
-		}
-		m := find(text, 0)
+		m := pythonicWords.Search(text, more)
 		p.text(text[:m.At], out)
 		if m.Word == "" {
 			p.held = text[m.At:]

@@ -40,8 +40,8 @@ type Match struct {
 // search where it begins.
 func (s *Set) Find(text string, from int) Match { return s.find(text, from, true) }
 
-// FindLast is Find for text after which nothing comes: nothing is held back.
-func (s *Set) FindLast(text string, from int) Match { return s.find(text, from, false) }
+// Search is Find from the start of the text; if no more text comes, nothing is held back.
+func (s *Set) Search(text string, more bool) Match { return s.find(text, 0, more) }
 
 func (s *Set) find(text string, from int, more bool) Match {
 	for i := from; i < len(text); i++ {
