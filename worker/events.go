@@ -27,12 +27,12 @@ const (
 type EventOptions struct {
 	Backend  discovery.Backend
 	Endpoint discovery.EndpointID
-	// Server answers recovery queries; Requests is how they come to it, nil for the server's own connections.
+	// Server answers recovery queries; Requests is how they come to it, nil for the server's own connections. Sockets of the
+	// publisher's own are reached at the server's host.
 	Server   *tcp.Server
 	Requests RequestPlane
-	// Events carries what is published; nil for ZeroMQ sockets of the publisher's own, at the address Host.
+	// Events carries what is published; nil for ZeroMQ sockets of the publisher's own.
 	Events EventPlane
-	Host   string
 	Ranks  int
 }
 
@@ -87,7 +87,7 @@ func StartEvents(ctx context.Context, options EventOptions) (*EventPublisher, er
 		options.Requests = OnTCP(options.Server)
 	}
 	if options.Events == nil {
-		options.Events = zmqEvents{options.Host}
+		options.Events = zmqEvents{options.Server.Host()}
 	}
 	p := &EventPublisher{options: options, id: options.Backend.InstanceID()}
 	for rank := range options.Ranks {

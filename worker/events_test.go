@@ -114,7 +114,7 @@ func newStage(t *testing.T, ranks int) *stage {
 	if s.client, err = tcp.NewClient(tcp.Options{Host: "127.0.0.1"}); err != nil {
 		t.Fatal(err)
 	}
-	s.publisher, err = StartEvents(t.Context(), EventOptions{Backend: s.backend, Endpoint: endpoint, Server: s.server, Host: "127.0.0.1", Ranks: ranks})
+	s.publisher, err = StartEvents(t.Context(), EventOptions{Backend: s.backend, Endpoint: endpoint, Server: s.server, Ranks: ranks})
 	if err != nil {
 		t.Fatal(err)
 	}

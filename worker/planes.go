@@ -46,8 +46,9 @@ func (p tcpRequests) Serve(instanceID uint64, endpoint discovery.EndpointID, han
 
 // Bus is a connection to a message bus: *nats.Conn of package transport/nats is one.
 type Bus interface {
-	// Serve acknowledges each request on the subject and hands it to take, until stop is called.
-	Serve(subject string, take func(message []byte)) (stop func(), err error)
+	// Serve acknowledges each request on the subject and hands it to take, until stop is called. The description is for who asks the
+	// bus what is served.
+	Serve(subject, description string, take func(message []byte)) (stop func(), err error)
 	// Publish sends a message to all who have subscribed to the subject.
 	Publish(subject string, message []byte) error
 }
@@ -65,7 +66,7 @@ func (p busRequests) Serve(instanceID uint64, endpoint discovery.EndpointID, han
 	path := requestPath(instanceID, endpoint)
 	subject := endpoint.Namespace + "_" + endpoint.Component + "." + endpoint.Name + "-" + discovery.FormatID(instanceID)
 	p.server.Handle(path, handler)
-	stop, err := p.bus.Serve(subject, func(message []byte) { p.server.Take(path, message) })
+	stop, err := p.bus.Serve(subject, "Dynamo component "+endpoint.Component+" in namespace "+endpoint.Namespace, func(message []byte) { p.server.Take(path, message) })
 	if err != nil {
 		p.server.Handle(path, nil)
 		return discovery.Transport{}, nil, err

@@ -20,7 +20,7 @@ func init() {
 			options.CAPath, options.Insecure = planes.NATSTLSCAPath, planes.NATSTLSInsecure
 			options.ClientCertPath, options.ClientKeyPath = planes.NATSTLSClientCert, planes.NATSTLSClientKey
 		}
-		options.Name, options.Logger = "signalbox", logger
+		options.Name, options.Version, options.Logger = "signalbox", version(), logger
 		return nats.Connect(ctx, options)
 	}
 }

@@ -145,7 +145,7 @@ func (f *fleet) add(ctx context.Context, s *settings.Worker, model servedModel, 
 	}
 	var events sim.Events
 	if s.EventPlane != "none" {
-		options := worker.EventOptions{Backend: backend, Endpoint: endpoint, Server: server, Requests: requests, Host: eventHost(s.Host), Ranks: s.Ranks}
+		options := worker.EventOptions{Backend: backend, Endpoint: endpoint, Server: server, Requests: requests, Ranks: s.Ranks}
 		if s.EventPlane == "nats" {
 			options.Events = worker.EventsOn(f.bus)
 		}
@@ -166,14 +166,6 @@ func (f *fleet) add(ctx context.Context, s *settings.Worker, model servedModel, 
 	}
 	f.workers = append(f.workers, w)
 	return nil
-}
-
-// eventHost is the address that subscribers of KV events connect to.
-func eventHost(host string) string {
-	if host == "" || host == "0.0.0.0" {
-		return tcp.MachineAddress()
-	}
-	return host
 }
 
 func engineConfig(s *settings.Worker, model servedModel) (sim.Config, error) {

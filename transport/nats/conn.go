@@ -26,6 +26,7 @@ type Conn struct {
 
 	mu       sync.Mutex
 	watchers map[*watcher]struct{}
+	services map[string]*service // by name
 }
 
 // watcher is a subscription that is told of the connection's ups and downs.
@@ -41,7 +42,7 @@ func Connect(ctx context.Context, options Options) (*Conn, error) {
 	if err := options.check(); err != nil {
 		return nil, err
 	}
-	c := &Conn{options: options, closed: make(chan struct{}), watchers: make(map[*watcher]struct{})}
+	c := &Conn{options: options, closed: make(chan struct{}), watchers: make(map[*watcher]struct{}), services: make(map[string]*service)}
 	c.end = sync.OnceFunc(func() { close(c.closed) })
 	settings, err := c.settings()
 	if err != nil {
@@ -209,19 +210,27 @@ func tooLarge(size int, limit int64) error {
 const queueGroup = "q"
 
 // Serve acknowledges each request on the subject with an empty message and hands it to take, which must not keep the connection
-// waiting. stop ends it; a request that is just being taken may still come.
-func (c *Conn) Serve(subject string, take func(message []byte)) (stop func(), err error) {
+// waiting. stop ends it; a request that is just being taken may still come. Who asks NATS for services is told of the subject, with
+// the description of its service, which is the part before the first dot.
+func (c *Conn) Serve(subject, description string, take func(message []byte)) (stop func(), err error) {
+	stats, withdraw := c.announce(subject, description)
 	subscription, err := c.nc.QueueSubscribe(subject, queueGroup, func(request *client.Msg) {
+		began := time.Now()
 		_ = request.Respond(nil) // a lost connection: the frontend will see that the worker calls home, or try another one
 		take(request.Data)
+		stats.count(time.Since(began))
 	})
 	if err == nil {
 		err = c.nc.FlushTimeout(flushTimeout)
 	}
 	if err != nil {
+		withdraw()
 		return nil, fmt.Errorf("serve the NATS subject %s: %w", subject, err)
 	}
-	return func() { _ = subscription.Unsubscribe() }, nil
+	return func() {
+		withdraw()
+		_ = subscription.Unsubscribe()
+	}, nil
 }
 
 // Publish sends a message to all who have subscribed to the subject. It does not wait for the server.

@@ -83,7 +83,7 @@ func plane(t *testing.T, s *server.Server, handler tcp.Handler) (*tcp.Client, in
 	}
 	t.Cleanup(func() { _ = work.Close() })
 	work.Handle("7/generate", handler)
-	stop, err := connect(t, s).Serve("ns_backend.generate-7", func(message []byte) { work.Take("7/generate", message) })
+	stop, err := connect(t, s).Serve("ns_backend.generate-7", "Dynamo component backend in namespace ns", func(message []byte) { work.Take("7/generate", message) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestARefusalComesHome(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = work.Close() })
-	stop, err := connect(t, s).Serve("s", func(message []byte) { work.Take("nowhere", message) })
+	stop, err := connect(t, s).Serve("s", "", func(message []byte) { work.Take("nowhere", message) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,9 +36,9 @@ type Options struct {
 	RequestTimeout time.Duration
 	// Patience is how long Connect tries to reach the server; 0 means 120 s.
 	Patience time.Duration
-	// Name is shown at the server.
-	Name   string
-	Logger *slog.Logger
+	// Name is shown at the server, Version to who asks for services; "" is 0.0.0.
+	Name, Version string
+	Logger        *slog.Logger
 }
 
 const (
@@ -83,6 +83,9 @@ func (o *Options) check() error {
 	}
 	if o.Patience <= 0 {
 		o.Patience = defaultPatience
+	}
+	if o.Version == "" {
+		o.Version = "0.0.0"
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

@@ -47,7 +47,7 @@ func NewClient(options Options) (*Client, error) {
 		return nil, err
 	}
 	base, cancel := context.WithCancel(context.Background())
-	c := &Client{options: options, listener: listener, address: listener.Addr().String(), dials: make(chan struct{}, options.ConnectLimit),
+	c := &Client{options: options, listener: listener, address: advertised(listener.Addr()), dials: make(chan struct{}, options.ConnectLimit),
 		base: base, cancel: cancel, pools: make(map[string]*pool), pending: make(map[string]*stream), running: make(map[*stream]struct{}),
 		greeted: make(map[net.Conn]time.Time), gone: make(map[uint64]time.Time)}
 	c.own(c.accept)

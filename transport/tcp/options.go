@@ -10,12 +10,14 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"strconv"
 	"time"
 )
 
 // Options configure both sides. The zero value of a member means the default named with it.
 type Options struct {
-	// Host is the address to listen on and to advertise; "" takes the machine's first address that is not loopback.
+	// Host is the address to listen on and to advertise; "" takes the machine's first address that is not loopback. Who listens on all
+	// addresses (0.0.0.0 or ::) advertises that one, too.
 	Host string
 	// Port is the port to listen on; 0 lets the system choose.
 	Port int
@@ -75,6 +77,15 @@ func MachineAddress() string {
 		}
 	}
 	return "127.0.0.1"
+}
+
+// advertised returns the address that others connect to.
+func advertised(listening net.Addr) string {
+	address, ok := listening.(*net.TCPAddr)
+	if !ok || !address.IP.IsUnspecified() {
+		return listening.String()
+	}
+	return net.JoinHostPort(MachineAddress(), strconv.Itoa(address.Port))
 }
 
 // InterfaceAddress returns the first address of the network interface.

@@ -127,7 +127,13 @@ func NewServer(options Options, logger *slog.Logger) (*Server, error) {
 }
 
 // Address returns host:port as it is advertised.
-func (s *Server) Address() string { return s.listener.Addr().String() }
+func (s *Server) Address() string { return advertised(s.listener.Addr()) }
+
+// Host returns the host part of the address: where others reach what listens on all of the machine's addresses.
+func (s *Server) Host() string {
+	host, _, _ := net.SplitHostPort(s.Address())
+	return host
+}
 
 // Handle serves the endpoint path; a nil handler takes it away.
 func (s *Server) Handle(path string, handler Handler) {
