@@ -72,7 +72,7 @@ func Start(ctx context.Context, options Options) (*Frontend, error) {
 	observe.NewModels(options.Metrics, options.Prefix, strconv.FormatUint(options.Backend.InstanceID(), 16), catalog{f}.facts)
 	observe.NewTokenizerCaches(options.Metrics, catalog{f}.caches)
 	f.door = frontdoor.NewServer(frontdoor.Config{Host: options.HTTP.Host, Port: options.HTTP.Port, CertPath: options.HTTP.CertPath,
-		KeyPath: options.HTTP.KeyPath, ClientCAPath: options.HTTP.ClientCAPath, DrainTimeout: options.HTTP.DrainTimeout, Logger: options.Logger})
+		KeyPath: options.HTTP.KeyPath, ClientCAPath: options.HTTP.ClientCAPath, DrainTimeout: options.HTTP.DrainTimeout, Logger: options.Logger, OnLargeBody: options.HTTP.OnLargeBody})
 	handler, err := f.handler()
 	if err == nil {
 		err = f.door.Start(handler)

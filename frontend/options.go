@@ -142,6 +142,7 @@ type HTTPOptions struct {
 	DisableAdmin                    bool
 	EnableAnthropic                 bool
 	StripAnthropicPreamble          bool
+	OnLargeBody                     func() // see frontdoor.Config
 }
 
 // Endpoints are the paths of the routes.

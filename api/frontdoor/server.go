@@ -41,9 +41,14 @@ type Config struct {
 	// DrainTimeout is how long running answers may take to finish once Shutdown is called.
 	DrainTimeout time.Duration
 	Logger       *slog.Logger
+	// OnLargeBody, if set, is told of each inference request whose body is longer than LargeBody, before it is read.
+	OnLargeBody func()
 
 	limits limits
 }
+
+// LargeBody is the length in bytes from which on reading and tokenising a request takes milliseconds.
+const LargeBody = 128 << 10
 
 // Server is the listener. Use Start, then Shutdown exactly once.
 type Server struct {
@@ -156,6 +161,9 @@ func (s *Server) waitIdle(ctx context.Context) {
 func (s *Server) Track(handler http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.Begin()()
+		if s.config.OnLargeBody != nil && r.ContentLength > LargeBody {
+			s.config.OnLargeBody()
+		}
 		handler(w, r)
 	})
 }

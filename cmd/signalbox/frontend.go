@@ -93,6 +93,7 @@ func runFrontend(args []string) error {
 	}
 	defer stopTracing()
 	options.Tracer = tracer
+	defer adaptProcessors(ctx, &options.HTTP)()
 	f, err := frontend.Start(context.Background(), options)
 	if err != nil {
 		return err
