@@ -104,7 +104,7 @@ func (m *Model) Terms(c *Candidate) Terms {
 		terms.Credit = w.OverlapCredit*decay*device + w.HostWeight*float64(c.Overlap.Host) + w.DiskWeight*float64(c.Overlap.Disk)
 	}
 	if len(m.prompt.Shared) > 0 {
-		terms.SharedBlocks = beyond(m.prompt.Shared, c.Overlap.Device)
+		terms.SharedBlocks = SharedBeyond(m.prompt.Shared, c.Overlap.Device)
 		terms.Credit += w.SharedMultiplier * float64(terms.SharedBlocks)
 	}
 	if c.HasLoad {
@@ -155,8 +155,8 @@ func (m *Model) prefillTokens(c *Candidate) uint64 {
 	return c.Load.ActivePrefillTokens + max(input, cached)
 }
 
-// beyond counts the blocks of the runs at or after position from.
-func beyond(runs []Range, from uint32) uint32 {
+// SharedBeyond counts the blocks of the runs at or after position from.
+func SharedBeyond(runs []Range, from uint32) uint32 {
 	count := uint32(0)
 	for _, run := range runs {
 		if start := max(run.Start, from); start < run.End {

@@ -33,6 +33,7 @@ func (r *Router) Advise(ctx context.Context, request *inference.Request, attempt
 		return Advice{}, err
 	}
 	r.find(p, how, nil)
+	r.askShared(p, request, nil)
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	snapshot := r.options.Pool.Snapshot()

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"math"
 	"strconv"
 	"time"
 
@@ -57,6 +58,9 @@ func (r *Router) place(snapshot *router.Snapshot, lease *Lease, request *inferen
 		lease.Decision = r.explain(snapshot, how, p, row, reason)
 		lease.Decision.SetPhase(attempt.Phase)
 	}
+	if steps != nil && steps.Shared.Asked {
+		steps.Shared.Beyond = cost.SharedBeyond(p.shared, uint32(math.Round(effective)))
+	}
 	for i := 0; steps != nil && r.options.PrefillPool && i < len(r.table.Rows); i++ {
 		steps.LostBlocks = max(steps.LostBlocks, r.weights.Effective(r.table.Rows[i].Overlap)-effective)
 	}
@@ -108,6 +112,7 @@ func (r *Router) fillTable(snapshot *router.Snapshot, request *inference.Request
 	t := &r.table
 	t.Prompt = cost.Prompt{
 		InputTokens: max(1, p.tokens), BlockSize: r.options.BlockSize, TrackPrefill: how.trackPrefill, DecodePool: !r.options.PrefillPool,
+		Shared: p.shared,
 	}
 	t.Request, t.Weights, t.Override, t.Preferred = request, r.weights, request.RouterOverride, -1
 	var preferred []router.WeightedTaint

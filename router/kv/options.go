@@ -31,6 +31,8 @@ type Options struct {
 	Predicted Index
 	// Recorder is told every placement, for an index that learns from them; nil for none.
 	Recorder Recorder
+	// Shared knows what the fleet's shared cache holds; nil where there is none.
+	Shared SharedCache
 	// Forget is told each worker that left, for what was recorded about it; nil for nobody. It is called without any lock.
 	Forget func(workerID uint64)
 	// TrackingKey makes the identities of active blocks secret; nil leaves them public.
@@ -83,6 +85,8 @@ type Steps struct {
 	BlockHashing, SequenceHashing, FindMatches, Scheduling, Total time.Duration
 	// LostBlocks is by how much the largest effective overlap of the eligible ranks exceeds the winner's.
 	LostBlocks float64
+	// Shared is what the fleet's shared cache holds of the prompt.
+	Shared SharedSteps
 }
 
 func (o *Options) check() error {

@@ -6,6 +6,7 @@ import (
 	"signalbox/inference"
 	"signalbox/kvhash"
 	"signalbox/kvindex"
+	"signalbox/router/cost"
 )
 
 // prompt is a request's prompt as routing sees it. Its memory is reused.
@@ -20,6 +21,7 @@ type prompt struct {
 	held      kvindex.Matches // what ranks hold
 	expected  kvindex.Matches // and what they are expected to
 	objects   [][]kvhash.Object
+	shared    []cost.Range // what the shared cache holds
 }
 
 // needs says which parts of a prompt a placement looks at.
@@ -32,14 +34,11 @@ type needs struct {
 
 // read hashes what is needed of the request's prompt. steps is filled when not nil.
 func (r *Router) read(into *prompt, request *inference.Request, need needs, steps *Steps) error {
-	tokens := request.TokenIDs
-	into.tokens, into.exclusive = len(tokens), 0
+	tokens := routingTokens(request)
+	into.tokens, into.exclusive = len(request.TokenIDs), 0
 	into.locals, into.sequence, into.tracked = into.locals[:0], into.sequence[:0], nil
 	var objects [][]kvhash.Object
 	if media := request.MultiModalRouting; media != nil {
-		if len(media.RoutingTokenIDs) > 0 {
-			tokens = media.RoutingTokenIDs
-		}
 		if media.ExpandedPromptLen > 0 {
 			into.tokens = media.ExpandedPromptLen
 		}
@@ -82,6 +81,14 @@ func (r *Router) read(into *prompt, request *inference.Request, need needs, step
 		steps.SequenceHashing = r.clock.Now() - start
 	}
 	return nil
+}
+
+// routingTokens are the tokens that stand for the request's prompt where caches are compared.
+func routingTokens(request *inference.Request) []uint32 {
+	if media := request.MultiModalRouting; media != nil && len(media.RoutingTokenIDs) > 0 {
+		return media.RoutingTokenIDs
+	}
+	return request.TokenIDs
 }
 
 func (r *Router) trackKeyed(into *prompt, request *inference.Request, tokens []uint32, objects [][]kvhash.Object) error {

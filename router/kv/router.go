@@ -167,6 +167,7 @@ func (r *Router) PlaceIn(ctx context.Context, lease *Lease, request *inference.R
 		return err
 	}
 	r.find(p, how, steps)
+	r.askShared(p, request, steps)
 	var chosen time.Duration
 	if steps != nil {
 		chosen = r.clock.Now()
