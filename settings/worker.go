@@ -6,6 +6,10 @@ import "time"
 type Worker struct {
 	ModelPath, ModelName string
 	Adapters             []string // LoRA
+	LoadsAdapters        bool
+	AdapterSlots         int
+	SystemHost           string
+	SystemPort           int // below 0: no status server
 	Endpoint             string
 	Workers              int
 	BlockSize            int
@@ -43,6 +47,8 @@ func declareWorker() *Worker {
 	t.add(optionalDirectory(&w.ModelPath), spec{name: "model_path", flag: "model-path", help: "Model directory with tokenizer.json; a small built-in model without it."})
 	t.add(required(&w.ModelName, "", text()), spec{name: "model_name", flag: "model-name", help: "Served name; the model's path without it."})
 	t.add(collection(&w.Adapters), spec{name: "lora", flag: "lora", help: "Name of a LoRA adapter to register besides the model; may be given several times."})
+	t.add(toggle(&w.LoadsAdapters, false), spec{name: "enable_lora", flag: "enable-lora", env: names("DYN_LORA_ENABLED"), help: "Load and unload LoRA adapters on request: by load_lora, unload_lora and list_loras beside the endpoint, and by /v1/loras of the status server."})
+	t.add(required(&w.AdapterSlots, 0, whole(0, 1<<20)), spec{name: "max_loras", flag: "max-loras", help: "LoRA adapters loaded at a time, as told in the model card; 0 for any number, without telling."})
 	t.add(required(&w.Endpoint, "", text()), spec{name: "endpoint", flag: "endpoint", help: "dyn://namespace.component.endpoint to serve; dyn://dynamo.backend.generate without it, dyn://dynamo.prefill.generate for prefill workers."})
 	t.add(required(&w.ToolParser, "", text()), spec{name: "tool_call_parser", flag: "dyn-tool-call-parser", help: "Tool-call parser that frontends run on the output."})
 	t.add(required(&w.ReasoningParser, "", text()), spec{name: "reasoning_parser", flag: "dyn-reasoning-parser", help: "Reasoning parser that frontends run on the output."})
@@ -69,6 +75,8 @@ func declareWorker() *Worker {
 	t.add(required(&w.RequestPlane, "tcp", oneOf("tcp", "nats")), spec{name: "request_plane", flag: "request-plane", env: names("DYN_REQUEST_PLANE"), help: "How requests arrive."})
 	t.add(required(&w.EventPlane, "zmq", oneOf("zmq", "nats", "none")), spec{name: "event_plane", flag: "event-plane", env: names("DYN_EVENT_PLANE"), help: "How KV events are published; none publishes nothing."})
 	t.add(required(&w.Host, "", text()), spec{name: "tcp_rpc_host", env: names("DYN_TCP_RPC_HOST"), help: "Address to listen on and to register; the machine's first without it."})
+	t.add(required(&w.SystemHost, "0.0.0.0", filled("an address or host name")), spec{name: "system_host", env: names("DYN_SYSTEM_HOST"), help: "Address that the status server listens on."})
+	t.add(required(&w.SystemPort, -1, whole(-1, 65535)), spec{name: "system_port", env: names("DYN_SYSTEM_PORT"), help: "Port of the status server with /health, /live and /v1/loras; 0 lets the system choose, -1 starts none."})
 	t.add(required(&w.DrainTimeout, 30*time.Second, duration(time.Second, 0)), spec{name: "runtime_graceful_shutdown_timeout_secs", env: names("DYN_RUNTIME_GRACEFUL_SHUTDOWN_TIMEOUT_SECS"), help: "Seconds that running requests may take to finish at shutdown; what then still runs is broken off, for frontends to move elsewhere."})
 	t.add(required(&w.Log, "info", text()), spec{name: "log", env: names("DYN_LOG"), help: "Log level: error, warn, info, debug or trace."})
 	return w

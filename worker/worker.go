@@ -29,6 +29,10 @@ type Options struct {
 	Engine   Engine
 	// Adapters are names of LoRA adapters that the engine has loaded; each is registered as a model of its own.
 	Adapters []string
+	// LoadsAdapters lets others load and unload adapters while the worker runs, and refuses requests for those that are not loaded.
+	LoadsAdapters bool
+	// AdapterSlots bounds the adapters that are loaded at a time; frontends are told. 0 is no bound, and nobody is told.
+	AdapterSlots int
 	// Server is the process's request-plane listener. Workers of one process share it, each under paths of its own.
 	Server *tcp.Server
 	// Requests is how requests come to the server; nil for its own connections.
@@ -39,9 +43,10 @@ type Options struct {
 // Worker is a registered worker. Stop ends it.
 type Worker struct {
 	options  Options
-	stop     func() // ends the taking of requests
+	stops    []func() // end the taking of requests
 	instance *discovery.Instance
-	models   []*discovery.Model // the base model's first
+	records  []discovery.Record // in the order of their registration, without those of adapters
+	adapters *adapters
 
 	withdrawn bool
 }
@@ -69,36 +74,58 @@ func Start(ctx context.Context, options Options) (*Worker, error) {
 	if options.Requests == nil {
 		options.Requests = OnTCP(options.Server)
 	}
+	if options.AdapterSlots > 0 {
+		told, slots := *options.Card, uint32(options.AdapterSlots)
+		told.Runtime.MaxGPULoRACount = &slots
+		options.Card = &told
+	}
 	id, e := options.Backend.InstanceID(), options.Endpoint
-	w := &Worker{options: options}
+	w := &Worker{options: options, adapters: newAdapters()}
 	cardJSON, err := options.Card.Marshal()
 	if err != nil {
 		return nil, err
 	}
-	adapters, err := adapterCards(options.Card, options.Adapters)
+	transport, stop, err := options.Requests.Serve(id, e, tcp.Generate(w.generate))
 	if err != nil {
 		return nil, err
 	}
-	transport, stop, err := options.Requests.Serve(id, e, tcp.Generate(options.Engine.Generate))
-	if err != nil {
-		return nil, err
-	}
-	w.stop = stop
+	w.stops = append(w.stops, stop)
 	w.instance = &discovery.Instance{Namespace: e.Namespace, Component: e.Component, Endpoint: e.Name, InstanceID: id,
 		Transport: transport, DeviceType: "cuda", Codec: inference.MessagePack.String()}
-	records := []discovery.Record{w.instance}
-	for _, record := range modelRecords(id, e, cardJSON, adapters) {
-		w.models = append(w.models, record)
-		records = append(records, record)
+	err = w.register(ctx, w.instance)
+	if err == nil && options.LoadsAdapters {
+		err = w.serveAdapters(ctx)
 	}
-	for _, record := range records {
-		if err := discovery.Publish(ctx, options.Backend, record); err != nil {
-			stop()
-			return nil, fmt.Errorf("register %s: %w", record.Key(), err)
+	if err == nil {
+		err = w.register(ctx, &discovery.Model{Namespace: e.Namespace, Component: e.Component, Endpoint: e.Name, InstanceID: id, Card: cardJSON})
+	}
+	for _, name := range options.Adapters {
+		if err == nil {
+			_, err = w.LoadAdapter(ctx, name)
 		}
+	}
+	if err != nil {
+		w.end()
+		return nil, err
 	}
 	options.Logger.Info("worker is registered", "model", options.Card.DisplayName, "instance", discovery.FormatID(id), "address", transport.TCP+transport.NATS)
 	return w, nil
+}
+
+// register publishes a record of the worker's own.
+func (w *Worker) register(ctx context.Context, record discovery.Record) error {
+	if err := discovery.Publish(ctx, w.options.Backend, record); err != nil {
+		return fmt.Errorf("register %s: %w", record.Key(), err)
+	}
+	w.records = append(w.records, record)
+	return nil
+}
+
+// end stops the taking of requests.
+func (w *Worker) end() {
+	for _, stop := range w.stops {
+		stop()
+	}
 }
 
 // InstanceID returns the worker's id.
@@ -110,17 +137,17 @@ func (w *Worker) Withdraw(ctx context.Context) error {
 		return nil
 	}
 	w.withdrawn = true
-	var err error
-	for _, record := range w.models {
-		err = errors.Join(err, discovery.Withdraw(ctx, w.options.Backend, record))
+	err := w.withdrawAdapters(ctx)
+	for i := len(w.records) - 1; i >= 0; i-- {
+		err = errors.Join(err, discovery.Withdraw(ctx, w.options.Backend, w.records[i]))
 	}
-	return errors.Join(err, discovery.Withdraw(ctx, w.options.Backend, w.instance))
+	return err
 }
 
 // Stop takes the worker out of discovery, unless Withdraw did, and stops taking requests. Those that run are left to the engine.
 func (w *Worker) Stop(ctx context.Context) error {
 	err := w.Withdraw(ctx)
-	w.stop()
+	w.end()
 	return err
 }
 

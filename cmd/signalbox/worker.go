@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -56,7 +58,8 @@ type fleet struct {
 	events   []*worker.EventPublisher
 	backends []discovery.Backend
 	servers  []*tcp.Server
-	bus      bus // nil when no plane uses one
+	status   *worker.Status // nil for none
+	bus      bus            // nil when no plane uses one
 	cleanup  func()
 	logger   *slog.Logger
 }
@@ -82,6 +85,16 @@ func startFleet(ctx context.Context, s *settings.Worker, logger *slog.Logger) (*
 			return nil, err
 		}
 	}
+	if s.SystemPort < 0 {
+		return f, nil
+	}
+	f.status, err = worker.StartStatus(worker.StatusOptions{Address: net.JoinHostPort(s.SystemHost, strconv.Itoa(s.SystemPort)),
+		Adapters: s.LoadsAdapters, Logger: logger}, f.workers)
+	if err != nil {
+		f.stop()
+		return nil, fmt.Errorf("DYN_SYSTEM_PORT: %w", err)
+	}
+	logger.Info("the status server listens", "address", f.status.Address())
 	return f, nil
 }
 
@@ -160,7 +173,8 @@ func (f *fleet) add(ctx context.Context, s *settings.Worker, model servedModel, 
 		return err
 	}
 	f.engines = append(f.engines, engine)
-	w, err := worker.Start(ctx, worker.Options{Backend: backend, Endpoint: endpoint, Card: modelCard, Adapters: s.Adapters, Engine: engine, Server: server, Requests: requests, Logger: f.logger})
+	w, err := worker.Start(ctx, worker.Options{Backend: backend, Endpoint: endpoint, Card: modelCard, Adapters: s.Adapters, LoadsAdapters: s.LoadsAdapters, AdapterSlots: s.AdapterSlots,
+		Engine: engine, Server: server, Requests: requests, Logger: f.logger})
 	if err != nil {
 		return err
 	}
@@ -257,6 +271,9 @@ func (f *fleet) leave(patience time.Duration) {
 func (f *fleet) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
+	if f.status != nil {
+		_ = f.status.Close()
+	}
 	for _, w := range f.workers {
 		if err := w.Stop(ctx); err != nil {
 			f.logger.Warn("a worker did not leave discovery cleanly", "error", err)
