@@ -62,6 +62,9 @@ type Routing struct {
 	// makes what asks others instead; nil keeps every index here.
 	IndexServer   *remoteindex.Server
 	RemoteIndexes func(workers discovery.EndpointID, model string, logger *slog.Logger) (*remoteindex.Client, error)
+	// SharedEvents is where the events of the fleet's shared cache are ("tcp://host:port"), instead of where the workers say; "" follows
+	// the workers.
+	SharedEvents string
 	// Events feeds indexes from the workers' KV events; nil when nobody does.
 	Events EventPlane
 	Logger *slog.Logger

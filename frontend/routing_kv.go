@@ -18,6 +18,7 @@ import (
 	"signalbox/router"
 	"signalbox/router/busy"
 	"signalbox/router/kv"
+	"signalbox/router/sharedcache"
 )
 
 // kvRouting is a KV router with all that keeps its index current.
@@ -34,6 +35,7 @@ type kvRouting struct {
 	feed        EventFeed
 	remote      *remoteindex.Client       // nil when the index is here
 	unserve     func()                    // nil when others cannot ask the index
+	shared      *sharedcache.Cache        // nil without one
 	peers       *peers.Sequences          // nil when nobody is told of bookings
 	heard       atomic.Pointer[kv.Router] // who is told of others'
 	stopWatch   func()
@@ -50,7 +52,9 @@ func (r *Routing) startKV(set RouterSet, logger *slog.Logger) (made router.Route
 	if c.BlockSize == 0 {
 		return nil, nil, fmt.Errorf("the model card has kv_cache_block_size 0: mode kv needs the size of a block (--kv-cache-block-size)")
 	}
-	warnIgnored(&r.KV, logger)
+	if r.KV.SessionPrefixIndex {
+		logger.Info("enable_session_prefix_index has no effect: no routing decision depends on an index of sessions, so none is kept")
+	}
 	k := &kvRouting{logger: logger, pool: set.Pool, known: make(map[uint64]bool)}
 	options := kv.Options{
 		Config: r.KV, Pool: set.Pool, BlockSize: int(c.BlockSize), Eagle: c.Runtime.Eagle, Model: set.Set.Key.Model,
@@ -76,8 +80,10 @@ func (r *Routing) startKV(set RouterSet, logger *slog.Logger) (made router.Route
 		k.leaveIndex()
 		return nil, nil, err
 	}
+	k.joinShared(r, set, &options)
 	if k.Router, err = kv.New(options); err != nil {
 		k.leaveIndex()
+		k.leaveShared()
 		k.leavePeers()
 		return nil, nil, err
 	}
@@ -95,6 +101,7 @@ func (r *Routing) startKV(set RouterSet, logger *slog.Logger) (made router.Route
 		}
 		if k.feed, err = r.Events.Feed(target); err != nil {
 			k.leaveIndex()
+			k.leaveShared()
 			k.leavePeers()
 			return nil, nil, fmt.Errorf("KV events: %w", err)
 		}
@@ -132,17 +139,6 @@ func (k *kvRouting) awaitFeed() {
 	defer cancel()
 	if err := k.feed.WaitSynced(ctx); err != nil {
 		k.logger.Warn("not all workers have told what they hold; requests are placed with what is known", "waited", syncPatience)
-	}
-}
-
-// warnIgnored names what a configuration asks for and does not get.
-func warnIgnored(config *kv.Config, logger *slog.Logger) {
-	for name, asked := range map[string]bool{
-		"shared_cache_type": config.SharedCacheType != "none",
-	} {
-		if asked {
-			logger.Warn("a router setting has no effect: this build does not have it yet", "setting", name)
-		}
 	}
 }
 
@@ -186,6 +182,7 @@ func (k *kvRouting) observe(metrics *observe.Router, policyName, shadowName stri
 // Members takes note of who is in the set. A worker whose card says that it publishes no KV events is named at once; the others
 // are expected to.
 func (k *kvRouting) Members(set *model.Set) {
+	k.tellShared(set)
 	if k.lru != nil {
 		k.tellCapacities(set)
 	}
@@ -280,6 +277,7 @@ func (k *kvRouting) leavePeers() {
 // stop ends what startKV started.
 func (k *kvRouting) stop() {
 	k.leaveIndex()
+	k.leaveShared()
 	k.leavePeers()
 	if k.stopWatch != nil {
 		k.stopWatch()

@@ -169,6 +169,7 @@ func (r *Router) Decided(p *router.Placement, steps *kv.Steps) {
 	if p.QueryOnly {
 		return
 	}
+	r.decidedShared(&steps.Shared)
 	r.started.Inc()
 	r.inputTokens.Observe(float64(p.InputTokens))
 	r.hitRate.Observe(p.HitRate())

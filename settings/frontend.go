@@ -91,6 +91,7 @@ type Scoring struct {
 	DiskCacheHitWeight        float64
 	SharedCacheMultiplier     float64
 	SharedCacheType           string
+	SharedCacheEvents         string
 	Temperature               float64
 	OverlapWeight             Optional[float64] // deprecated: replaces PrefillLoadScale
 }

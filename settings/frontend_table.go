@@ -77,6 +77,7 @@ func (f *Frontend) declareScoring() {
 	t.add(required(&s.DiskCacheHitWeight, 0.25, number(0, 1)), spec{name: "disk_cache_hit_weight", flag: "router-disk-cache-hit-weight", env: names("DYN_ROUTER_DISK_CACHE_HIT_WEIGHT"), help: "Credit multiplier for disk and other lower-tier cache hits."})
 	t.add(required(&s.SharedCacheMultiplier, 0.5, number(0, 1)), spec{name: "shared_cache_multiplier", flag: "shared-cache-multiplier", env: names("DYN_SHARED_CACHE_MULTIPLIER"), help: "Experimental multiplier for external shared-cache hits."})
 	t.add(required(&s.SharedCacheType, "none", oneOf("none", "hicache")), spec{name: "shared_cache_type", flag: "shared-cache-type", env: names("DYN_SHARED_CACHE_TYPE"), help: "Experimental external shared cache."})
+	t.add(required(&s.SharedCacheEvents, "", text()), spec{name: "mooncake_kv_events_endpoint", env: names("DYN_MOONCAKE_KV_EVENTS_ENDPOINT"), help: "Where the master of the shared cache publishes its events (tcp://host:port), instead of where the workers say."})
 	t.add(required(&s.Temperature, 0, number(0, unbounded)), spec{name: "router_temperature", flag: "router-temperature", env: names("DYN_ROUTER_TEMPERATURE"), help: "Softmax temperature of worker sampling; 0 is deterministic."})
 	t.add(optional(&s.OverlapWeight, number(0, unbounded)), spec{name: "overlap_score_weight", flag: "router-kv-overlap-score-weight", oldFlags: names("kv-overlap-score-weight"), env: names("DYN_ROUTER_KV_OVERLAP_SCORE_WEIGHT"), oldEnv: names("DYN_OVERLAP_SCORE_WEIGHT"), hidden: true, help: "Deprecated: sets --router-prefill-load-scale, and 0 sets the overlap credit to 0 too."})
 }
@@ -91,7 +92,7 @@ func (f *Frontend) declareIndexer() {
 	t.add(required(&x.EventThreads, 4, whole(1, 1024)), spec{name: "router_event_threads", flag: "router-event-threads", env: names("DYN_ROUTER_EVENT_THREADS"), help: "Threads that apply KV events to the index."})
 	t.add(toggle(&x.UseRemote, false), spec{name: "use_remote_indexer", flag: "use-remote-indexer", env: names("DYN_USE_REMOTE_INDEXER"), help: "Experimental: query an indexer served on the worker component."})
 	t.add(toggle(&x.Serve, false), spec{name: "serve_indexer", flag: "serve-indexer", env: names("DYN_SERVE_INDEXER"), help: "Serve this frontend's KV indexers over the request plane."})
-	t.add(toggle(&x.SessionPrefixIndex, false), spec{name: "enable_session_prefix_index", flag: "enable-session-prefix-index", env: names("DYN_ENABLE_SESSION_PREFIX_INDEX"), help: "Experimental: index prefixes by session."})
+	t.add(toggle(&x.SessionPrefixIndex, false), spec{name: "enable_session_prefix_index", flag: "enable-session-prefix-index", env: names("DYN_ENABLE_SESSION_PREFIX_INDEX"), help: "Accepted for compatibility: no routing decision depends on an index of sessions, so none is kept."})
 	t.add(toggle(&x.ReplicaSync, false), spec{name: "router_replica_sync", flag: "router-replica-sync", env: names("DYN_ROUTER_REPLICA_SYNC"), help: "Share active sequences with other routers over the event plane."})
 }
 

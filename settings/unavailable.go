@@ -10,12 +10,10 @@ import "fmt"
 //
 // An entry goes away together with the change that makes its feature work.
 var Unavailable = map[string]string{
-	"vllm_inference_v1_generate":  "vLLM's own generate route",
-	"sglang_generate":             "SGLang's own generate route",
-	"enable_rl":                   "the list of workers for reinforcement learning",
-	"enable_session_prefix_index": "an index of sessions",
-	"shared_cache_type=hicache":   "the shared cache",
-	"response_plane=quic":         "the QUIC response plane",
+	"vllm_inference_v1_generate": "vLLM's own generate route",
+	"sglang_generate":            "SGLang's own generate route",
+	"enable_rl":                  "the list of workers for reinforcement learning",
+	"response_plane=quic":        "the QUIC response plane",
 }
 
 // unavailable checks every setting that is not at its default against Unavailable.

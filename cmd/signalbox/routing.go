@@ -16,7 +16,8 @@ import (
 // routing translates the router's settings; where KV events come from is left to the caller.
 func routing(s *settings.Frontend, logger *slog.Logger) (frontend.Routing, error) {
 	r := frontend.Routing{Mode: string(s.Router.Mode), DeviceRatio: s.Router.DeviceRatio, KV: kvConfig(s),
-		Catalog: policies(), RequestExpiry: s.Load.ActiveRequestExpiry, OverlapRefreshAfter: max(0, s.Load.OverlapRefreshAfter), Logger: logger}
+		Catalog: policies(), RequestExpiry: s.Load.ActiveRequestExpiry, OverlapRefreshAfter: max(0, s.Load.OverlapRefreshAfter),
+		SharedEvents: s.Scoring.SharedCacheEvents, Logger: logger}
 	if err := conditionalDisagg(s, &r.KV); err != nil {
 		return r, err
 	}

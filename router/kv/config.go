@@ -89,6 +89,9 @@ func ParseConfig(text []byte) (Config, error) {
 		return Config{}, errors.New("durable_kv_events=true is not supported by this runtime")
 	}
 	config := read.Config
+	if config.SharedCacheType != "none" && !named(text, "shared_cache_multiplier") {
+		config.SharedCacheMultiplier = DefaultSharedMultiplier
+	}
 	if read.OverlapScoreWeight != nil {
 		config.ApplyOverlapScoreWeight(*read.OverlapScoreWeight)
 	}
@@ -96,6 +99,19 @@ func ParseConfig(text []byte) (Config, error) {
 		return Config{}, err
 	}
 	return config, nil
+}
+
+// DefaultSharedMultiplier is what a block of the shared cache counts where there is one and nobody says what.
+const DefaultSharedMultiplier = 0.5
+
+// named tells whether a JSON object gives the member a value.
+func named(text []byte, member string) bool {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(text, &members) != nil {
+		return false
+	}
+	value, there := members[member]
+	return there && string(value) != "null"
 }
 
 // Overlay replaces the members that a JSON object names; the result is validated.

@@ -87,3 +87,17 @@ func TestSaltedPromptsAreNotShared(t *testing.T) {
 		t.Error("the next prompt is not shared either")
 	}
 }
+
+// Cards of 1.6 leave the multiplier out or null, and mean a half where there is a shared cache.
+func TestSharedMultiplierOfACard(t *testing.T) {
+	for text, want := range map[string]float64{
+		`{}`: 0, `{"shared_cache_type":"none","shared_cache_multiplier":null}`: 0,
+		`{"shared_cache_type":"hicache"}`: 0.5, `{"shared_cache_type":"hicache","shared_cache_multiplier":null}`: 0.5,
+		`{"shared_cache_type":"hicache","shared_cache_multiplier":0}`: 0, `{"shared_cache_type":"hicache","shared_cache_multiplier":0.75}`: 0.75,
+	} {
+		config, err := kv.ParseConfig([]byte(text))
+		if err != nil || config.SharedCacheMultiplier != want {
+			t.Errorf("%s: multiplier %v, %v; want %v", text, config.SharedCacheMultiplier, err, want)
+		}
+	}
+}
