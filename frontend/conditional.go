@@ -18,6 +18,10 @@ func kvOf(r router.Router) *kv.Router {
 	switch made := r.(type) {
 	case *kvRouting:
 		return made.Router
+	case *adapterRouter:
+		if base := made.base(); base != nil {
+			return base.Router
+		}
 	case *sessions:
 		return kvOf(made.Router.Inner())
 	}
@@ -69,7 +73,7 @@ func (s *server) advise(ctx context.Context, decode *kv.Router, request *inferen
 		pin := placement.Pin()
 		attempt.Pin = &pin
 	}
-	return decode.Advise(ctx, request, attempt)
+	return decode.Advise(ctx, narrowed(s.router, request, &attempt), attempt)
 }
 
 // prefillBusy tells whether the prefill worker that the request would go to is busy; false where that does not matter or is not known.
@@ -77,14 +81,15 @@ func (s *server) prefillBusy(ctx context.Context, config *disagg.Config, request
 	if !config.NeedsPrefillLoad() {
 		return false
 	}
-	hop := s.pipeline.Prefill.Load()
-	if hop == nil {
+	set := s.prefill.Load()
+	if set == nil {
 		return false
 	}
-	prefill := kvOf(hop.Router)
+	prefill := kvOf(set.router)
 	if prefill == nil {
 		return false
 	}
-	advice, err := prefill.Advise(ctx, request, router.Attempt{Phase: router.Prefill})
+	attempt := router.Attempt{Phase: router.Prefill}
+	advice, err := prefill.Advise(ctx, narrowed(set.router, request, &attempt), attempt)
 	return err == nil && config.PrefillIsBusy(advice.ActivePrefillTokens, advice.PerStep)
 }

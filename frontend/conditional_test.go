@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"signalbox/inference"
 	"signalbox/model/card"
+	"signalbox/router"
 )
 
 // A request whose prompt a decode worker holds for the most part skips the prefill workers; one that is new, or asks for a prefill worker
@@ -50,5 +52,38 @@ func TestKnownPromptsSkipThePrefillWorkers(t *testing.T) {
 		if other, _ := ask(strings.Repeat("something else ", 20), ""); !prefills[other.NVExt.WorkerID.Prefill] {
 			t.Errorf("on %v: a new prompt skipped the prefill workers", on)
 		}
+	}
+}
+
+// With the policy for it, what decides is how much prompt work waits at the prefill worker.
+func TestBusyPrefillWorkersAreSkipped(t *testing.T) {
+	k := startKV(t, func(r *Routing) {
+		threshold := 0.0
+		r.KV.ConditionalDisagg, r.KV.ConditionalPolicy, r.KV.PrefillBusyThreshold = true, "prefill_load", &threshold
+	})
+	worker := k.leg(card.PrefillWorker)
+	k.leg(card.DecodeWorker)
+	waitFor(t, func() bool {
+		return k.frontend.Ready("m") && k.metric("dynamo_component_router_worker_registered") == 2
+	})
+	if at := k.ask("idle").NVExt.WorkerID.Prefill; at != worker {
+		t.Errorf("with an idle prefill worker the prompt was computed by %d", at)
+	}
+	var prefill *kvRouting
+	for _, entry := range k.frontend.manager.Served() {
+		if entry.Set.Key.Role == card.PrefillWorker {
+			prefill = entry.Server.router.(*kvRouting)
+		}
+	}
+	waiting, err := prefill.Place(t.Context(), &inference.Request{ID: "waits", TokenIDs: make([]uint32, 100)}, router.Attempt{Phase: router.Prefill})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := k.ask("busy").NVExt.WorkerID.Prefill; at == worker {
+		t.Error("a busy prefill worker was not skipped")
+	}
+	waiting.End(nil)
+	if at := k.ask("idle again").NVExt.WorkerID.Prefill; at != worker {
+		t.Errorf("with a prefill worker that is idle again the prompt was computed by %d", at)
 	}
 }

@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"signalbox/discovery"
+	"signalbox/inference"
 	"signalbox/model/card"
+	"signalbox/router"
 )
 
 // addAdapter registers an adapter at a worker that is there.
@@ -97,6 +99,91 @@ func TestAdaptersHaveIdentitiesOfTheirOwn(t *testing.T) {
 		}
 		if again := rate(model); again < 0.9 {
 			t.Errorf("%s: the same prompt again has a hit rate of %v", model, again)
+		}
+	}
+}
+
+// A worker serves its base model and its adapters with one engine: each counts what the others keep busy, from one index that is fed
+// once, and what an adapter's worker holds is not given to others.
+func TestAdaptersShareTheLoadOfTheirBaseModel(t *testing.T) {
+	k := startKV(t, nil)
+	ids := []uint64{k.kvEngine(nil), k.kvEngine(nil), k.kvEngine(nil)}
+	k.waitModel("m")
+	for _, id := range ids[:2] {
+		k.addAdapter(id, "poet")
+	}
+	k.addAdapter(ids[2], "critic")
+	k.waitModel("poet")
+	k.waitModel("critic")
+	routers := make(map[string]router.Router)
+	waitFor(t, func() bool {
+		for _, entry := range k.frontend.manager.Served() {
+			if want := map[string]int{"m": 3, "poet": 2, "critic": 1}[entry.Set.Key.Model]; len(entry.Set.Members) == want {
+				routers[entry.Set.Key.Model] = entry.Server.router
+			}
+		}
+		return len(routers) == 3
+	})
+	place := func(model, id string, change func(*inference.Request)) *router.Placement {
+		t.Helper()
+		request := &inference.Request{ID: id, TokenIDs: make([]uint32, 4096)}
+		if model != "m" {
+			request.Routing.LoRAName = model
+		}
+		if change != nil {
+			change(request)
+		}
+		placement, err := routers[model].Place(t.Context(), request, router.Attempt{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if request.Routing.AllowedWorkerIDs != nil && change == nil {
+			t.Error("the request was changed")
+		}
+		return placement
+	}
+	// One big request of each model keeps one worker busy: together they take all three.
+	critic := place("critic", "1", nil)
+	base := place("m", "2", nil)
+	poet := place("poet", "3", nil)
+	busy := []uint64{critic.WorkerID, base.WorkerID, poet.WorkerID}
+	if critic.WorkerID != ids[2] {
+		t.Errorf("the critic went to %d, want %d", critic.WorkerID, ids[2])
+	}
+	slices.Sort(busy)
+	if len(slices.Compact(busy)) != 3 {
+		t.Errorf("three requests went to %v", busy)
+	}
+	k.wires.mu.Lock()
+	feeds := len(k.wires.feeds)
+	k.wires.mu.Unlock()
+	if feeds != 1 {
+		t.Errorf("%d indexes are fed, want 1", feeds)
+	}
+	poet.End(nil)
+	for i := range 4 {
+		if at := place("m", fmt.Sprint("next ", i), nil); at.WorkerID != poet.WorkerID {
+			t.Errorf("the idle worker is %d, and the base model's request went to %d", poet.WorkerID, at.WorkerID)
+		} else {
+			at.End(nil)
+		}
+	}
+	base.End(nil)
+	critic.End(nil)
+	// A client's pin is stronger than the list of who has the adapter, a list of the client's is not.
+	pinned := place("poet", "pinned", func(r *inference.Request) { r.Routing.DecodeWorkerID = &ids[2] })
+	if pinned.WorkerID != ids[2] {
+		t.Errorf("a request for %d went to %d", ids[2], pinned.WorkerID)
+	}
+	pinned.End(nil)
+	listed := place("poet", "listed", func(r *inference.Request) { r.Routing.AllowedWorkerIDs = ids[1:] })
+	if listed.WorkerID != ids[1] {
+		t.Errorf("of %v, the one with the adapter is %d, and %d was chosen", ids[1:], ids[1], listed.WorkerID)
+	}
+	listed.End(nil)
+	for _, load := range routers["m"].(*kvRouting).AppendLoads(nil) {
+		if load.ActiveRequests != 0 || load.ActivePrefillTokens != 0 {
+			t.Errorf("left behind: %+v", load)
 		}
 	}
 }

@@ -68,6 +68,8 @@ type Routing struct {
 	// Events feeds indexes from the workers' KV events; nil when nobody does.
 	Events EventPlane
 	Logger *slog.Logger
+
+	bases *bases // which adapters share; made with the factory
 }
 
 // EventPlane knows where the KV events of workers come from.
@@ -101,6 +103,7 @@ type EventFeed interface {
 
 // Routers returns a factory of routers.
 func (r Routing) Routers() RouterFactory {
+	r.bases = newBases()
 	return func(set RouterSet) (router.Router, func(), error) {
 		chosen := r
 		if advertised := set.Set.Card.RouterConfig; advertised != nil {
@@ -125,6 +128,12 @@ func (r Routing) Routers() RouterFactory {
 
 // start makes the router of a set.
 func (r *Routing) start(set RouterSet, logger *slog.Logger) (router.Router, func(), error) {
+	if r.Mode == KVMode && set.Set.Card.LoRA != nil {
+		if made := r.startAdapter(set); made != nil {
+			return made, nil, nil
+		}
+		logger.Warn("an adapter has no base model at its workers: it is routed by itself")
+	}
 	if r.Mode == KVMode {
 		return r.startKV(set, logger)
 	}

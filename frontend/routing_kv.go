@@ -115,7 +115,12 @@ func (r *Routing) startKV(set RouterSet, logger *slog.Logger) (made router.Route
 	k.observe(set.Metrics, options.PolicyName, r.Shadow)
 	k.Members(set.Set)
 	k.awaitFeed()
-	return k, k.stop, nil
+	if set.Set.Card.LoRA != nil {
+		return k, k.stop, nil
+	}
+	key := workersOf(set.Set)
+	r.bases.set(key, k, nil)
+	return k, func() { r.bases.set(key, nil, k); k.stop() }, nil
 }
 
 // appendBooked appends what is booked on every rank.
