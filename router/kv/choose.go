@@ -21,7 +21,7 @@ func (r *Router) choose(lease *Lease, request *inference.Request, attempt *route
 	snapshot := r.options.Pool.Snapshot()
 	r.alignTo(snapshot)
 	now := r.clock.Now()
-	if r.line != nil && !request.Routing.QueryOnly { // a question is about now
+	if r.line != nil && (!request.Routing.QueryOnly || p.report != nil) { // a question is about now, but for those of [Router.Select]
 		w, err := r.enqueue(snapshot, lease, request, attempt, how, p, steps, now)
 		if w != nil || err != nil {
 			return w, err
@@ -45,6 +45,9 @@ func (r *Router) place(snapshot *router.Snapshot, lease *Lease, request *inferen
 	chosen := &r.table.Rows[row]
 	effective := r.weights.Effective(chosen.Overlap)
 	cached := cost.CachedTokens(effective, r.options.BlockSize)
+	if p.report != nil {
+		p.report.describe(chosen, cached, p, r.options.BlockSize)
+	}
 	if err := r.book(lease, request, how, p, row, min(cached, p.tokens), now); err != nil {
 		return err
 	}
@@ -132,10 +135,7 @@ func (r *Router) fillTable(snapshot *router.Snapshot, request *inference.Request
 	for i := range p.held.Ranks {
 		held := &p.held.Ranks[i]
 		if row := r.row(inference.Rank(held.Rank)); row != nil {
-			row.Overlap = cost.Overlap{
-				Device: held.Blocks[kvindex.Device], Host: held.Blocks[kvindex.HostPinned],
-				Disk: held.Blocks[kvindex.Disk] + held.Blocks[kvindex.External],
-			}
+			row.Overlap = overlapOf(&held.Blocks)
 		}
 	}
 	for i := range p.expected.Ranks {
@@ -144,6 +144,11 @@ func (r *Router) fillTable(snapshot *router.Snapshot, request *inference.Request
 			row.Overlap.Device = max(row.Overlap.Device, expected.Blocks[kvindex.Device])
 		}
 	}
+}
+
+// overlapOf returns what a rank holds as costs see it: tiers beyond the disk count as disk.
+func overlapOf(blocks *[kvindex.Tiers]uint32) cost.Overlap {
+	return cost.Overlap{Device: blocks[kvindex.Device], Host: blocks[kvindex.HostPinned], Disk: blocks[kvindex.Disk] + blocks[kvindex.External]}
 }
 
 // newRows makes the rows of r.refs, without what changes from one request to the next.

@@ -22,6 +22,8 @@ type prompt struct {
 	expected  kvindex.Matches // and what they are expected to
 	objects   [][]kvhash.Object
 	shared    []cost.Range // what the shared cache holds
+	// report is where to say what was chosen, for [Router.Select]; nil otherwise.
+	report *Selection
 }
 
 // needs says which parts of a prompt a placement looks at.
