@@ -118,7 +118,7 @@ func (x *Indexer) Restore(ctx context.Context, url string) error {
 		name := pool{key[:at], key[at+1:]}
 		s := x.spaces[name]
 		if s == nil {
-			if s, err = x.newSpace(dumped.BlockSize); err != nil {
+			if s, err = x.newSpace(dumped.BlockSize, 0); err != nil {
 				return err
 			}
 			x.spaces[name] = s

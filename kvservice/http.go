@@ -19,6 +19,8 @@ type failure struct {
 	text   string
 	// parse marks bodies that cannot be read, which some services answer in plain text.
 	parse bool
+	// details is a JSON object that explains the error further; nil for none.
+	details []byte
 }
 
 // Error implements error.
@@ -40,7 +42,8 @@ type done struct {
 }
 
 type failed struct {
-	Error string `json:"error"`
+	Error   string          `json:"error"`
+	Details json.RawMessage `json:"details,omitempty"`
 }
 
 // reply answers with a value, or with an error.
@@ -50,9 +53,9 @@ func reply(w http.ResponseWriter, status int, value any, err error) {
 	case err == nil:
 		answer(w, status, value)
 	case errors.As(err, &known):
-		answer(w, known.status, failed{known.text})
+		answer(w, known.status, failed{known.text, known.details})
 	default:
-		answer(w, http.StatusInternalServerError, failed{err.Error()})
+		answer(w, http.StatusInternalServerError, failed{Error: err.Error()})
 	}
 }
 
@@ -62,18 +65,18 @@ func read(r *http.Request, into any, missing func() string) error {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return &failure{http.StatusRequestEntityTooLarge, "length limit exceeded", true}
+		return &failure{status: http.StatusRequestEntityTooLarge, text: "length limit exceeded", parse: true}
 	case err != nil:
-		return &failure{http.StatusBadRequest, "the body cannot be read: " + err.Error(), true}
+		return &failure{status: http.StatusBadRequest, text: "the body cannot be read: " + err.Error(), parse: true}
 	}
 	if !json.Valid(text) {
-		return &failure{http.StatusBadRequest, "Failed to parse the request body as JSON", true}
+		return &failure{status: http.StatusBadRequest, text: "Failed to parse the request body as JSON", parse: true}
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return &failure{http.StatusUnprocessableEntity, "Failed to deserialize the JSON body into the target type: " + err.Error(), true}
+		return &failure{status: http.StatusUnprocessableEntity, text: "Failed to deserialize the JSON body into the target type: " + err.Error(), parse: true}
 	}
 	if name := missing(); name != "" {
-		return &failure{http.StatusUnprocessableEntity, "Failed to deserialize the JSON body into the target type: missing field `" + name + "`", true}
+		return &failure{status: http.StatusUnprocessableEntity, text: "Failed to deserialize the JSON body into the target type: missing field `" + name + "`", parse: true}
 	}
 	return nil
 }
@@ -101,12 +104,12 @@ type routes map[string]map[string]http.HandlerFunc
 func (routes routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	methods, known := routes[r.URL.Path]
 	if !known {
-		answer(w, http.StatusNotFound, failed{"route not found"})
+		answer(w, http.StatusNotFound, failed{Error: "route not found"})
 		return
 	}
 	handler := methods[r.Method]
 	if handler == nil {
-		answer(w, http.StatusMethodNotAllowed, failed{"method not allowed"})
+		answer(w, http.StatusMethodNotAllowed, failed{Error: "method not allowed"})
 		return
 	}
 	handler(w, r)

@@ -3,7 +3,6 @@ package kvservice
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -11,11 +10,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"signalbox/kvevents/engine"
 	"signalbox/kvhash"
 	"signalbox/kvindex"
-	"signalbox/transport/zmq"
 )
 
 // IndexerOptions describe an indexer.
@@ -30,6 +29,8 @@ type IndexerOptions struct {
 type Indexer struct {
 	options IndexerOptions
 	wait    sync.WaitGroup
+	// keepEmpty keeps spaces in which nobody is registered any more.
+	keepEmpty bool
 
 	mutex     sync.Mutex
 	spaces    map[pool]*space
@@ -41,17 +42,8 @@ type Indexer struct {
 type space struct {
 	blockSize int
 	index     *kvindex.Index
+	predicted *kvindex.Predicted // behind index, where it learns from placements; else nil
 	listeners map[kvindex.Rank]*listener
-}
-
-// listener follows the events of one rank.
-type listener struct {
-	endpoint string
-	cancel   context.CancelFunc
-	done     chan struct{}
-
-	mutex  sync.Mutex
-	active bool
 }
 
 // NewIndexer returns an indexer that listens to nobody yet. Close ends it.
@@ -109,6 +101,7 @@ type indexerBody struct {
 	BlockSize  *int      `json:"block_size"`
 	Group      *string   `json:"routing_group"`
 	Rank       *uint32   `json:"dp_rank"`
+	Replay     string    `json:"replay_endpoint"`
 	Tokens     *[]uint32 `json:"token_ids"`
 	Hashes     *[]int64  `json:"block_hashes"`
 	Adapter    string    `json:"lora_name"`
@@ -137,105 +130,108 @@ func (x *Indexer) register(w http.ResponseWriter, r *http.Request) {
 		if body.Rank != nil {
 			rank.DPRank = *body.Rank
 		}
-		err = x.Register(rank, *body.Model, body.pool().group, *body.BlockSize, *body.Endpoint)
+		err = x.Register(Source{Rank: rank, Model: *body.Model, Group: body.pool().group, BlockSize: *body.BlockSize, Endpoint: *body.Endpoint, ReplayEndpoint: body.Replay})
 	}
 	respond(w, http.StatusCreated, done{"ok"}, err)
 }
 
-// Register begins to follow the events of a rank, which its engine publishes over ZMQ at the endpoint ("tcp://host:port").
-func (x *Indexer) Register(rank kvindex.Rank, model, group string, blockSize int, endpoint string) error {
-	name := pool{model, group}
+// Source is where an engine tells what one of its ranks holds.
+type Source struct {
+	Rank         kvindex.Rank
+	Model, Group string
+	BlockSize    int
+	// Endpoint is where it publishes its events, over ZMQ ("tcp://host:port").
+	Endpoint string
+	// ReplayEndpoint is where it tells again what was lost; "" where it does not.
+	ReplayEndpoint string
+}
+
+// checkEndpoint tells what is wrong with an endpoint.
+func checkEndpoint(endpoint string) error {
+	if scheme, address, found := strings.Cut(endpoint, "://"); !found {
+		return badRequest("invalid ZMQ endpoint `%s`: missing scheme", endpoint)
+	} else if scheme != "tcp" || !strings.Contains(address, ":") {
+		return badRequest("invalid ZMQ endpoint `%s`: tcp://host:port is needed", endpoint)
+	}
+	return nil
+}
+
+// Register begins to follow the events of a rank.
+func (x *Indexer) Register(source Source) error {
+	name, rank := pool{source.Model, source.Group}, source.Rank
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
 	if other, known := x.instances[rank.WorkerID]; known && other != name {
-		return &failure{status: http.StatusConflict, text: fmt.Sprintf("instance %d is already registered for model=%s routing_group=%s", rank.WorkerID, other.model, other.group)}
+		return &failure{status: http.StatusConflict, text: fmt.Sprintf("instance %d is already registered for %s", rank.WorkerID, other)}
 	}
 	s := x.spaces[name]
 	if s != nil && s.listeners[rank] != nil {
 		return &failure{status: http.StatusConflict, text: fmt.Sprintf("instance %d dp_rank %d already registered", rank.WorkerID, rank.DPRank)}
 	}
-	if s != nil && s.blockSize != blockSize {
-		return &failure{status: http.StatusConflict, text: fmt.Sprintf("block_size mismatch for model=%s routing_group=%s: existing=%d, requested=%d", model, group, s.blockSize, blockSize)}
+	if s != nil && s.blockSize != source.BlockSize {
+		return &failure{status: http.StatusConflict, text: fmt.Sprintf("block_size mismatch for %s: existing=%d, requested=%d", name, s.blockSize, source.BlockSize)}
 	}
-	if scheme, address, found := strings.Cut(endpoint, "://"); !found {
-		return &failure{status: http.StatusBadRequest, text: fmt.Sprintf("invalid ZMQ endpoint `%s`: missing scheme", endpoint)}
-	} else if scheme != "tcp" || !strings.Contains(address, ":") {
-		return &failure{status: http.StatusBadRequest, text: fmt.Sprintf("invalid ZMQ endpoint `%s`: tcp://host:port is needed", endpoint)}
+	if err := checkEndpoint(source.Endpoint); err != nil {
+		return err
 	}
-	normalizer, err := engine.New(engine.Options{WorkerID: rank.WorkerID, BlockSize: blockSize})
+	if source.ReplayEndpoint != "" {
+		if err := checkEndpoint(source.ReplayEndpoint); err != nil {
+			return err
+		}
+	}
+	normalizer, err := engine.New(engine.Options{WorkerID: rank.WorkerID, BlockSize: source.BlockSize})
 	if err != nil {
-		return &failure{status: http.StatusBadRequest, text: err.Error()}
+		return badRequest("%v", err)
 	}
 	if s == nil {
-		if s, err = x.newSpace(blockSize); err != nil {
+		if s, err = x.newSpace(source.BlockSize, 0); err != nil {
 			return err
 		}
 		x.spaces[name] = s
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &listener{endpoint: endpoint, cancel: cancel, done: make(chan struct{})}
+	l := &listener{source: source, index: s.index, normalizer: normalizer, cancel: cancel, done: make(chan struct{}),
+		logger: x.options.Logger.With("instance", rank.WorkerID, "dp_rank", rank.DPRank, "endpoint", source.Endpoint)}
 	s.listeners[rank] = l
 	x.instances[rank.WorkerID] = name
 	x.wait.Go(func() { // ends when the rank is unregistered
 		defer close(l.done)
-		l.follow(ctx, rank, s.index, normalizer, x.options.Logger)
+		l.follow(ctx)
 	})
 	return nil
 }
 
-func (x *Indexer) newSpace(blockSize int) (*space, error) {
-	index, err := kvindex.New(kvindex.Options{Shards: cmp.Or(x.options.Shards, 4), Replay: true})
-	if err != nil {
-		return nil, err
+// ensure returns the space of a pool, made when it is not there. With a time to live it learns from placements, for as long.
+func (x *Indexer) ensure(name pool, blockSize int, ttl time.Duration) (*space, error) {
+	x.mutex.Lock()
+	defer x.mutex.Unlock()
+	s := x.spaces[name]
+	if s == nil {
+		var err error
+		if s, err = x.newSpace(blockSize, ttl); err != nil {
+			return nil, err
+		}
+		x.spaces[name] = s
 	}
-	return &space{blockSize: blockSize, index: index, listeners: make(map[kvindex.Rank]*listener)}, nil
+	if s.blockSize != blockSize {
+		return nil, fmt.Errorf("block_size mismatch for %s: existing=%d requested=%d", name, s.blockSize, blockSize)
+	}
+	return s, nil
 }
 
-// engineMessage is how many parts an engine's message has: topic, sequence, batch.
-const engineMessage = 3
-
-// follow applies the rank's events to the index. After lost messages what the rank holds is no longer known and counts as nothing.
-func (l *listener) follow(ctx context.Context, rank kvindex.Rank, index *kvindex.Index, normalizer *engine.Normalizer, logger *slog.Logger) {
-	logger = logger.With("instance", rank.WorkerID, "dp_rank", rank.DPRank, "endpoint", l.endpoint)
-	var next uint64
-	began := false
-	forget := func(why string) {
-		logger.Warn("events of a rank were lost; its cache counts as empty until it tells of new blocks", "reason", why)
-		index.RemoveRank(rank)
-		for old := range uint32(maxWorkerRanks) {
-			normalizer.Forget(old)
+func (x *Indexer) newSpace(blockSize int, ttl time.Duration) (*space, error) {
+	s := &space{blockSize: blockSize, listeners: make(map[kvindex.Rank]*listener)}
+	options := kvindex.Options{Shards: cmp.Or(x.options.Shards, 4), Replay: true}
+	var err error
+	if ttl > 0 {
+		if s.predicted, err = kvindex.NewTTL(options, ttl); err != nil {
+			return nil, err
 		}
+		s.index = s.predicted.Index()
+		return s, nil
 	}
-	setActive := func(active bool) {
-		l.mutex.Lock()
-		l.active = active
-		l.mutex.Unlock()
-	}
-	err := zmq.Subscribe(ctx, l.endpoint, "", zmq.Events{
-		Connected: func() { setActive(true) },
-		Lost:      func(error) { setActive(false) },
-		Message: func(parts [][]byte) {
-			if len(parts) != engineMessage || len(parts[1]) != 8 {
-				return
-			}
-			sequence := binary.BigEndian.Uint64(parts[1])
-			if began && sequence != next {
-				forget(fmt.Sprintf("batch %d came after %d", sequence, next-1))
-			}
-			began, next = true, sequence+1
-			events, complete, err := normalizer.Batch(parts[2])
-			if err != nil || !complete {
-				forget("a batch cannot be read")
-			}
-			for _, event := range events {
-				event.Rank = rank
-				_ = index.Apply(event) // what an engine says of blocks that nobody knows cannot be helped
-			}
-		},
-	})
-	if err != nil {
-		logger.Error("events of a rank cannot be received", "error", err)
-	}
+	s.index, err = kvindex.New(options)
+	return s, err
 }
 
 func (x *Indexer) unregister(w http.ResponseWriter, r *http.Request) {
@@ -276,7 +272,7 @@ func (x *Indexer) remove(id uint64, name pool, only *uint32) error {
 	if left == 0 {
 		delete(x.instances, id)
 	}
-	if len(s.listeners) == 0 {
+	if len(s.listeners) == 0 && !x.keepEmpty {
 		delete(x.spaces, name)
 	}
 	return nil
@@ -323,7 +319,7 @@ func (x *Indexer) list(w http.ResponseWriter, r *http.Request) {
 			}
 			l.mutex.Unlock()
 			key := strconv.FormatUint(uint64(rank.DPRank), 10)
-			at.Endpoints[key], at.Listeners[key] = l.endpoint, state{l.endpoint, status}
+			at.Endpoints[key], at.Listeners[key] = l.source.Endpoint, state{l.source.Endpoint, status}
 		}
 	}
 	x.mutex.Unlock()

@@ -58,6 +58,22 @@ func (r *replicas) close() {
 	}
 }
 
+// port is where replicas may listen; 0 for nowhere.
+func (r *replicas) port() int {
+	if r == nil {
+		return 0
+	}
+	return r.publisher.Port()
+}
+
+// listeners is how many replicas listen.
+func (r *replicas) listeners() int {
+	if r == nil {
+		return 0
+	}
+	return r.publisher.Subscribers()
+}
+
 // tell publishes an event to the replicas.
 func (r *replicas) tell(name pool, blockSize uint32, event *kv.Remote) {
 	if r == nil {
@@ -109,14 +125,17 @@ func parseReplicaMessage(data []byte) (name pool, event kv.Remote, from uint64, 
 }
 
 // listen follows a replica until it is left.
-func (r *replicas) listen(endpoint string) error {
+func (r *replicas) listen(endpoint string) (added bool, err error) {
+	if err := checkEndpoint(endpoint); err != nil {
+		return false, err
+	}
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	if _, known := r.peers[endpoint]; known {
-		return nil
+		return false, nil
 	}
 	if len(r.peers) >= maxPeers {
-		return &failure{status: http.StatusConflict, text: fmt.Sprintf("more than %d peers", maxPeers)}
+		return false, &failure{status: http.StatusConflict, text: fmt.Sprintf("more than %d peers", maxPeers)}
 	}
 	ctx, leave := context.WithCancel(context.Background())
 	r.peers[endpoint] = leave
@@ -142,7 +161,7 @@ func (r *replicas) listen(endpoint string) error {
 			r.logger.Warn("a replica cannot be heard", "peer", endpoint, "error", err)
 		}
 	})
-	return nil
+	return true, nil
 }
 
 // mount adds the paths at which replicas are named.
@@ -150,30 +169,37 @@ func (r *replicas) mount(routes routes) {
 	type body struct {
 		Endpoint *string `json:"endpoint"`
 	}
-	change := func(status int, change func(endpoint string) error) http.HandlerFunc {
+	change := func(change func(endpoint string) (status int, err error)) http.HandlerFunc {
 		return func(w http.ResponseWriter, request *http.Request) {
 			var b body
 			err := read(request, &b, func() string { return firstMissing(member{"endpoint", b.Endpoint != nil}) })
 			if err == nil && r == nil {
 				err = &failure{status: http.StatusConflict, text: "replica sync is disabled"}
 			}
+			status := 0
 			if err == nil {
-				err = change(*b.Endpoint)
+				status, err = change(*b.Endpoint)
 			}
 			reply(w, status, done{"ok"}, err)
 		}
 	}
-	routes["/replica_sync/register_peer"] = map[string]http.HandlerFunc{http.MethodPost: change(http.StatusCreated, func(endpoint string) error { return r.listen(endpoint) })}
-	routes["/replica_sync/deregister_peer"] = map[string]http.HandlerFunc{http.MethodPost: change(http.StatusOK, func(endpoint string) error {
+	routes["/replica_sync/register_peer"] = map[string]http.HandlerFunc{http.MethodPost: change(func(endpoint string) (int, error) {
+		added, err := r.listen(endpoint)
+		if added {
+			return http.StatusCreated, err
+		}
+		return http.StatusOK, err
+	})}
+	routes["/replica_sync/deregister_peer"] = map[string]http.HandlerFunc{http.MethodPost: change(func(endpoint string) (int, error) {
 		r.mutex.Lock()
 		defer r.mutex.Unlock()
 		leave, known := r.peers[endpoint]
 		if !known {
-			return &failure{status: http.StatusNotFound, text: "peer not found"}
+			return 0, &failure{status: http.StatusNotFound, text: "peer not found"}
 		}
 		leave()
 		delete(r.peers, endpoint)
-		return nil
+		return http.StatusOK, nil
 	})}
 	routes["/replica_sync/peers"] = map[string]http.HandlerFunc{http.MethodGet: func(w http.ResponseWriter, _ *http.Request) {
 		list := []string{}

@@ -77,6 +77,12 @@ func NewSlots(options SlotOptions) (*Slots, error) {
 	return s, nil
 }
 
+// SyncPort is the port at which replicas may listen; 0 without.
+func (s *Slots) SyncPort() int { return s.sync.port() }
+
+// SyncListeners is how many replicas listen at that port.
+func (s *Slots) SyncListeners() int { return s.sync.listeners() }
+
 // Close leaves the replicas.
 func (s *Slots) Close() { s.sync.close() }
 

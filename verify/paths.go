@@ -15,6 +15,7 @@ var runners = map[string]Runner{
 	"tokenizers":     Tokenizers,
 	"chat_templates": ChatTemplates,
 	"parsers":        Parsers,
+	"kv_services":    KVServices,
 }
 
 // Kinds lists the kinds of recordings that can be run.

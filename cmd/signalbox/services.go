@@ -95,7 +95,7 @@ func runIndexer(args []string) error {
 	for _, entry := range splitList(*workers) {
 		rank, endpoint, err := parseWorker(entry)
 		if err == nil {
-			err = indexer.Register(rank, *model, *group, *blockSize, endpoint)
+			err = indexer.Register(kvservice.Source{Rank: rank, Model: *model, Group: *group, BlockSize: *blockSize, Endpoint: endpoint})
 		}
 		if err != nil {
 			return fmt.Errorf("--workers: %q: %w", entry, err)
