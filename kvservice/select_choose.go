@@ -127,13 +127,14 @@ func (s *Selector) place(ctx context.Context, a *asked) (chosen kv.Selection, er
 		return chosen, placeFailure(err)
 	}
 	if allowed := a.request.Routing.AllowedWorkerIDs; allowed != nil && !slices.Contains(allowed, target.WorkerID) {
-		s.sessions.leave(name, a.session)
 		question := *a.request
 		question.Routing.QueryOnly = true
-		if chosen, err = a.pool.router.Select(ctx, &question, a.attempt, a.given); err != nil {
-			return chosen, placeFailure(err)
+		chosen, err = a.pool.router.Select(ctx, &question, a.attempt, a.given)
+		if err == nil && !a.request.Routing.QueryOnly {
+			s.sessions.leave(name, a.session)
+			err = badRequest("session %s is bound to worker %d, not %d", a.session, target.WorkerID, chosen.Rank.WorkerID)
 		}
-		return chosen, badRequest("session %s is bound to worker %d, not %d", a.session, target.WorkerID, chosen.Rank.WorkerID)
+		return chosen, placeFailure(err)
 	}
 	attempt := a.attempt
 	attempt.Pin = &router.Pin{WorkerID: target.WorkerID, Rank: target.DPRank, HasRank: true}

@@ -384,12 +384,15 @@ func (s *Selector) attach(record *workerRecord) error {
 	if record.Replay != nil {
 		replay = *record.Replay
 	}
+	if replay != "" {
+		if err := checkEndpoint(replay); err != nil {
+			return fmt.Errorf("invalid replay endpoint for worker %d: %w", record.WorkerID, err)
+		}
+	}
 	listeners := record.listeners()
 	for _, rank := range slices.Sorted(maps.Keys(listeners)) {
 		if err = checkEndpoint(listeners[rank]); err != nil {
 			err = fmt.Errorf("invalid kv_events endpoint for worker %d dp_rank %d: %w", record.WorkerID, rank, err)
-		} else if err = checkEndpoint(replay); replay != "" && err != nil {
-			err = fmt.Errorf("invalid replay endpoint for worker %d dp_rank %d: %w", record.WorkerID, rank, err)
 		} else {
 			source := Source{Rank: kvindex.Rank{WorkerID: record.WorkerID, DPRank: rank}, Model: record.Model, Group: record.Group,
 				BlockSize: p.blockSize, Endpoint: listeners[rank], ReplayEndpoint: replay}

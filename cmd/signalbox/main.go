@@ -24,6 +24,7 @@ func commands() []command {
 		{"demo", "frontend and simulated workers in one process", runDemo},
 		{"indexer", "say over HTTP which engine holds which prefix: indexer --help", runIndexer},
 		{"slot-tracker", "count over HTTP what workers are busy with: slot-tracker --help", runSlotTracker},
+		{"select", "say over HTTP which worker a request should go to: select --help", runSelect},
 		{"explain", "show why requests went where they did: explain --help", runExplain},
 		{"verify", "compare with recorded answers: verify PATH…", runVerify},
 		{"render", "show what a model's chat template makes of a request: render MODEL_DIR < body.json", runRender},
@@ -73,7 +74,7 @@ func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)
 func usage(w io.Writer) {
 	fmt.Fprintln(w, "usage: signalbox [command] [flags]")
 	for _, c := range commands() {
-		fmt.Fprintf(w, "  %-10s %s\n", c.name, c.summary)
+		fmt.Fprintf(w, "  %-12s %s\n", c.name, c.summary)
 	}
 }
 

@@ -108,7 +108,7 @@ func runIndexer(args []string) error {
 const restoreTimeout = 10 * time.Second
 
 // restore asks the peers in order until one has told what it holds.
-func restore(indexer *kvservice.Indexer, peers string, logger *slog.Logger) {
+func restore(indexer restorer, peers string, logger *slog.Logger) {
 	for _, url := range splitList(peers) {
 		ctx, cancel := context.WithTimeout(context.Background(), restoreTimeout)
 		err := indexer.Restore(ctx, url)
