@@ -15,6 +15,7 @@ import (
 	"signalbox/kvevents/engine"
 	"signalbox/kvhash"
 	"signalbox/kvindex"
+	"signalbox/transport/zmq"
 )
 
 // IndexerOptions describe an indexer.
@@ -190,7 +191,7 @@ func (x *Indexer) Register(source Source) error {
 		x.spaces[name] = s
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &listener{source: source, index: s.index, normalizer: normalizer, cancel: cancel, done: make(chan struct{}),
+	l := &listener{source: source, index: s.index, normalizer: normalizer, ask: zmq.Ask, cancel: cancel, done: make(chan struct{}),
 		logger: x.options.Logger.With("instance", rank.WorkerID, "dp_rank", rank.DPRank, "endpoint", source.Endpoint)}
 	s.listeners[rank] = l
 	x.instances[rank.WorkerID] = name

@@ -14,12 +14,16 @@ import (
 	"signalbox/transport/zmq"
 )
 
+// asker asks a ROUTER socket; [zmq.Ask] is the one.
+type asker func(ctx context.Context, endpoint string, request [][]byte, more func(parts [][]byte) bool) error
+
 // listener follows the events of one rank and applies them to an index.
 type listener struct {
 	source     Source
 	index      *kvindex.Index
 	normalizer *engine.Normalizer
 	logger     *slog.Logger
+	ask        asker
 	cancel     context.CancelFunc
 	done       chan struct{}
 
@@ -99,7 +103,7 @@ func (l *listener) recover(ctx context.Context, published uint64) {
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
 	asked, told := l.next, 0
-	err := zmq.Ask(ctx, l.source.ReplayEndpoint, [][]byte{nil, binary.BigEndian.AppendUint64(nil, l.next)}, func(parts [][]byte) bool {
+	err := l.ask(ctx, l.source.ReplayEndpoint, [][]byte{nil, binary.BigEndian.AppendUint64(nil, l.next)}, func(parts [][]byte) bool {
 		// Engines put one or two empty parts in front.
 		if len(parts) < 2 || len(parts[len(parts)-2]) != 8 {
 			return true

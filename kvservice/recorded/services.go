@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,11 +14,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/tinylib/msgp/msgp"
 
 	"signalbox/inference"
 	"signalbox/kvservice"
+	"signalbox/kvservice/internal/rawengine"
 	"signalbox/router/kv"
 	"signalbox/router/selection"
 	"signalbox/transport/zmq"
@@ -50,9 +53,9 @@ const (
 // replayIndexer has engines that publish what those of the recording did: worker 1 holds three blocks and a fourth in host memory, worker
 // 2 holds one; later worker 1 loses the third.
 func replayIndexer(path string) (Result, error) {
-	var engines [2]*Engine
+	var engines [2]*rawengine.Engine
 	for i := range engines {
-		engine, err := NewEngine()
+		engine, err := rawengine.New()
 		if err != nil {
 			return Result{}, err
 		}
@@ -83,12 +86,12 @@ func replayIndexer(path string) (Result, error) {
 				return err
 			}
 			parent := uint64(13)
-			engines[0].Send(Stored("GPU", nil, 1, 11, 12, 13), Stored("CPU_PINNED", &parent, 13, 14))
-			engines[1].Send(Stored("GPU", nil, 1, 11))
+			engines[0].Send(rawengine.Stored("GPU", nil, 1, 11, 12, 13), rawengine.Stored("CPU_PINNED", &parent, 13, 14))
+			engines[1].Send(rawengine.Stored("GPU", nil, 1, 11))
 			return Await("what the engines hold is known", func() bool { return held("1") == 16 && held("2") == 4 })
 		case e.Path == "/query" && e.Method == http.MethodPost && e.Status == http.StatusOK:
 			if queries++; queries == 5 {
-				engines[0].Send(Removed(13))
+				engines[0].Send(rawengine.Removed(13))
 				return Await("the removal is known", func() bool { return held("1") == 8 })
 			}
 		}
@@ -119,7 +122,7 @@ func question(service http.Handler, path, body string, into any) {
 
 // replaySelect has one engine that publishes for both workers that they hold two blocks.
 func replaySelect(path string) (Result, error) {
-	engine, err := NewEngine()
+	engine, err := rawengine.New()
 	if err != nil {
 		return Result{}, err
 	}
@@ -146,7 +149,7 @@ func replaySelect(path string) (Result, error) {
 			if err := Await("the engine is listened to", func() bool { return engine.Subscribers() == 2 }); err != nil {
 				return err
 			}
-			engine.Send(Stored("GPU", nil, 1, 11, 12))
+			engine.Send(rawengine.Stored("GPU", nil, 1, 11, 12))
 			return Await("what the engine holds is known", func() bool {
 				var found struct {
 					Workers []struct {
@@ -288,4 +291,17 @@ func canonical(message any) any {
 		delete(booked, "track_prefill_tokens")
 	}
 	return message
+}
+
+// patience is how long a condition may take to come true.
+const patience = 10 * time.Second
+
+// Await waits until a condition is true.
+func Await(what string, condition func() bool) error {
+	for deadline := time.Now().Add(patience); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			return errors.New("it did not come true in time: " + what)
+		}
+	}
+	return nil
 }

@@ -1,10 +1,9 @@
-package recorded
+// Package rawengine publishes events as inference engines do, for tests and replays.
+package rawengine
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/tinylib/msgp/msgp"
 
@@ -17,8 +16,8 @@ type Engine struct {
 	sequence uint64
 }
 
-// NewEngine returns an engine that publishes at a free port of this machine.
-func NewEngine() (*Engine, error) {
+// New returns an engine that publishes at a free port of this machine.
+func New() (*Engine, error) {
 	publisher, err := zmq.Listen("127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -82,17 +81,4 @@ func Removed(hash uint64) []byte {
 	b = msgp.AppendArrayHeader(b, 1)
 	b = msgp.AppendUint64(b, hash)
 	return msgp.AppendString(b, "GPU")
-}
-
-// patience is how long a condition may take to come true.
-const patience = 10 * time.Second
-
-// Await waits until a condition is true.
-func Await(what string, condition func() bool) error {
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			return errors.New("it did not come true in time: " + what)
-		}
-	}
-	return nil
 }
