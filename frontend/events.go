@@ -80,7 +80,7 @@ func (s subscription) Stats() observe.EventStats {
 			{Type: "cleared", Status: "ok"}:                    c.Cleared,
 		},
 		Stale: c.Stale, Gaps: c.Gaps, Recoveries: c.Dumps + c.Ranges + c.Unneeded, FailedRecoveries: c.FailedRecoveries,
-		Sources:   sources,
-		Lifecycle: map[string]uint64{"reconnect": c.Disconnects, "envelope_decode_error": c.Malformed, "identity_mismatch": c.Foreign},
+		Sources: sources, Batches: c.Batches,
+		Lifecycle: map[string]uint64{"started": c.Started, "preconnected": c.Connected, "activated": c.Activated, "reconnect": c.Disconnects, "envelope_decode_error": c.Malformed, "identity_mismatch": c.Foreign},
 	}
 }

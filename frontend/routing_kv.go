@@ -112,7 +112,7 @@ func (r *Routing) startKV(set RouterSet, logger *slog.Logger) (made router.Route
 	if len(k.predicted) > 0 {
 		k.wait.Go(func() { k.expire(ctx) }) // ends with ctx
 	}
-	k.observe(set.Metrics, options.PolicyName, r.Shadow)
+	k.observe(set.Metrics, options.PolicyName, r.Shadow, &r.KV)
 	k.Members(set.Set)
 	k.awaitFeed()
 	if set.Set.Card.LoRA != nil {
@@ -164,11 +164,15 @@ func (k *kvRouting) expire(ctx context.Context) {
 }
 
 // observe shows the router's numbers to scrapers.
-func (k *kvRouting) observe(metrics *observe.Router, policyName, shadowName string) {
+func (k *kvRouting) observe(metrics *observe.Router, policyName, shadowName string, config *kv.Config) {
 	if metrics == nil {
 		return
 	}
-	probe := observe.Probe{Loads: k.AppendLoads, Stats: k.Stats, Classes: k.AppendClasses, Mismatch: k.mismatch}
+	probe := observe.Probe{Loads: k.AppendLoads, Stats: k.Stats, Classes: k.AppendClasses, Mismatch: k.mismatch, Peers: k.peerStats,
+		ConfiguredPrediction: config.ApproximatePolicy, EffectivePrediction: config.ApproximatePolicy}
+	if k.lru != nil {
+		probe.LRU = k.lru.Counts
+	}
 	if shadowName != "" {
 		probe.Shadow, probe.Policy, probe.ShadowPolicy = k.Shadow, policyName, shadowName
 	}
@@ -182,6 +186,16 @@ func (k *kvRouting) observe(metrics *observe.Router, policyName, shadowName stri
 		probe.Events = k.feed.Stats
 	}
 	k.stopWatch = metrics.Watch(probe)
+}
+
+// peerStats tells how other routers are heard, if anybody listens.
+func (k *kvRouting) peerStats() observe.PeerStats {
+	if k.peers == nil {
+		return observe.PeerStats{}
+	}
+	c := k.peers.Counters()
+	return observe.PeerStats{Sources: c.Sources, Replacements: c.Replacements, Messages: c.Messages, Events: c.Events, Missing: c.Missing, Late: c.Late,
+		BadEnvelopes: c.BadEnvelopes, BadPayloads: c.BadPayloads, Reconnects: c.Lost}
 }
 
 // Members takes note of who is in the set. A worker whose card says that it publishes no KV events is named at once; the others
@@ -204,7 +218,7 @@ func (k *kvRouting) Members(set *model.Set) {
 		if _, known := k.known[id]; known {
 			continue
 		}
-		k.known[id] = c.PublishesEvents != nil && !*c.PublishesEvents
+		k.known[id] = c.PublishesEvents != nil && !*c.PublishesEvents && set.Key.Role != card.DecodeWorker // those are chosen by load
 		if k.known[id] {
 			silent = append(silent, id)
 		} else if k.feed != nil {

@@ -87,7 +87,7 @@ func (f *Frontend) build(ctx context.Context, set *model.Set) (*server, error) {
 		DecodeFallback:     f.options.DecodeFallback,
 		MigrationLimit:     f.options.MigrationLimit,
 		MigrationMaxLength: f.options.MigrationMaxLength,
-		Observer:           poolObserver{f.stages, metrics},
+		Observer:           f.stages,
 		Limiter:            f.limiter,
 		OnDecision:         f.onDecision,
 		OpaqueJSON:         opaqueJSON,
@@ -112,20 +112,6 @@ func poolLabels(set *model.Set) observe.PoolLabels {
 		labels.WorkerType = "prefill"
 	}
 	return labels
-}
-
-// poolObserver tells the set's router metrics what the pipeline alone knows.
-type poolObserver struct {
-	*observe.Stages
-	router *observe.Router
-}
-
-// FirstToken implements pipeline.Observer. The router's own series are those of requests that were placed by blocks.
-func (o poolObserver) FirstToken(phase string, p *router.Placement, seconds float64, inputTokens int) {
-	o.Stages.FirstToken(phase, p, seconds, inputTokens)
-	if p.InputBlocks > 0 {
-		o.router.FirstToken(seconds)
-	}
 }
 
 // opaqueJSON implements pipeline.Pipeline's OpaqueJSON for what the request plane carries.

@@ -24,6 +24,12 @@ type Counters struct {
 	// Malformed counts messages that could not be read; Foreign counts messages of one rank's publisher that spoke of another.
 	Malformed, Foreign uint64
 
+	// Batches counts the live messages that were taken.
+	Batches uint64
+	// Started counts publishers that began to be listened to, Connected the connections to them, Activated the times that a rank's
+	// picture became complete for the first time.
+	Started, Connected, Activated uint64
+
 	// Gaps counts holes in a publisher's event ids; Restarts counts publishers that began anew.
 	Gaps, Restarts uint64
 	// Disconnects counts connections that failed or could not be made.
@@ -47,7 +53,7 @@ type counters struct {
 	stale, unusable, malformed, foreign                    atomic.Uint64
 	gaps, restarts, disconnects, dropped                   atomic.Uint64
 	dumps, ranges, unneeded, failedQueries, failedRecovers atomic.Uint64
-	loads                                                  atomic.Uint64
+	loads, batches, started, connected, activated          atomic.Uint64
 }
 
 func (c *counters) snapshot() Counters {
@@ -59,6 +65,7 @@ func (c *counters) snapshot() Counters {
 		Gaps: c.gaps.Load(), Restarts: c.restarts.Load(), Disconnects: c.disconnects.Load(), Dropped: c.dropped.Load(),
 		Dumps: c.dumps.Load(), Ranges: c.ranges.Load(), Unneeded: c.unneeded.Load(),
 		FailedQueries: c.failedQueries.Load(), FailedRecoveries: c.failedRecovers.Load(), Loads: c.loads.Load(),
+		Batches: c.batches.Load(), Started: c.started.Load(), Connected: c.connected.Load(), Activated: c.activated.Load(),
 	}
 }
 

@@ -70,6 +70,7 @@ type heldMessage struct {
 func (s *Subscriber) startFeed(ctx context.Context, rank kvindex.Rank, channel *discovery.EventChannel, target *discovery.Instance) *feed {
 	f := &feed{Subscriber: s, rank: rank, channel: channel, target: target, wake: make(chan struct{}, 1)}
 	ctx, f.cancel = context.WithCancel(ctx)
+	s.counters.started.Add(1)
 	if target != nil {
 		f.lacks = needAll // before any event arrives
 		f.done.Go(func() { f.recoverLoop(ctx) })
@@ -96,6 +97,9 @@ func (f *feed) stop() {
 // become changes the state that Status shows. The caller holds mu.
 func (f *feed) become(state State) {
 	if f.state != state {
+		if f.state == Joining && (state == Live || state == Degraded) {
+			f.counters.activated.Add(1)
+		}
 		f.state = state
 		f.changed.broadcast()
 	}
@@ -136,6 +140,7 @@ func (f *feed) connect() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.connected = true
+	f.counters.connected.Add(1)
 	f.forget() // events may have been missed, or the publisher may be another one
 	if f.target == nil {
 		f.become(Live)
@@ -208,6 +213,7 @@ func (f *feed) message(envelope Envelope) {
 	if !f.connected {
 		return
 	}
+	f.counters.batches.Add(1)
 	if !f.follow(envelope) {
 		f.counters.stale.Add(uint64(len(f.incoming.Events)))
 		return

@@ -10,11 +10,12 @@ type LRU struct{ predicted *Predicted }
 
 // Hold is a request's claim on blocks of a rank. The zero of it is a nil pointer, whose methods do nothing.
 type Hold struct {
-	lru     *LRU
-	rank    *predictedRank
-	entries []uint32 // in the order of the sequence
-	last    uint64   // sequence hash of the last one
-	short   bool     // there was no room for all
+	lru      *LRU
+	rank     *predictedRank
+	entries  []uint32 // in the order of the sequence
+	last     uint64   // sequence hash of the last one
+	short    bool     // there was no room for all
+	released bool
 }
 
 // NewLRU returns an index of ranks whose capacities are still to be told; until then entries of a rank live for ttl. At the limit
@@ -34,6 +35,25 @@ func (l *LRU) Index() *Index { return l.predicted.index }
 // Stats returns the size of the index.
 func (l *LRU) Stats() Stats { return l.predicted.Stats() }
 
+// LRUStats count what happened since the start.
+type LRUStats struct {
+	// Holds are the claims that were not released yet.
+	Holds int
+	// Evicted are the blocks that had to go for others, Evictions the times that some had to.
+	Evicted, Evictions uint64
+	// Extended counts the times that output was added to a hold.
+	Extended uint64
+	// Unsized counts the ranks whose capacity became unknown or was so from the start.
+	Unsized uint64
+}
+
+// Counts returns what happened since the start.
+func (l *LRU) Counts() LRUStats {
+	l.predicted.mutex.Lock()
+	defer l.predicted.mutex.Unlock()
+	return l.predicted.counts
+}
+
 // Expire drops what has aged out at now of ranks without a capacity; see [Predicted.Expire].
 func (l *LRU) Expire(now time.Duration) { l.predicted.Expire(now) }
 
@@ -47,7 +67,11 @@ func (l *LRU) SetCapacity(rank Rank, blocks int) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	blocks = max(blocks, 0)
+	_, known := p.byName[rank]
 	r := p.rank(rank)
+	if blocks == 0 && (!known || r.capacity != 0) {
+		p.counts.Unsized++
+	}
 	if (r.capacity == 0) != (blocks == 0) {
 		p.leave(r)
 		r = p.rank(rank)
@@ -74,6 +98,7 @@ func (l *LRU) Hold(rank Rank, locals, sequence []uint64, now time.Duration) *Hol
 		return nil
 	}
 	hold := &Hold{lru: l, rank: r}
+	p.counts.Holds++
 	hold.add(locals, sequence)
 	return hold
 }
@@ -86,6 +111,7 @@ func (h *Hold) Extend(locals, sequence []uint64) {
 	h.lru.predicted.mutex.Lock()
 	defer h.lru.predicted.mutex.Unlock()
 	if h.valid() && !h.short {
+		h.lru.predicted.counts.Extended++
 		h.add(locals, sequence)
 	}
 }
@@ -98,6 +124,10 @@ func (h *Hold) Release() {
 	p := h.lru.predicted
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
+	if !h.released {
+		h.released = true
+		p.counts.Holds--
+	}
 	if !h.valid() {
 		return
 	}
@@ -149,7 +179,11 @@ func (h *Hold) add(locals, sequence []uint64) {
 
 // evict brings the rank down to its capacity, as far as blocks go that nobody uses.
 func (p *Predicted) evict(r *predictedRank) {
+	if r.entries.count > r.capacity && r.idle.front != 0 {
+		p.counts.Evictions++
+	}
 	for r.entries.count > r.capacity && r.idle.front != 0 {
+		p.counts.Evicted++
 		p.forget(r.idle.front, &r.idle)
 	}
 }

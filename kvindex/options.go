@@ -41,6 +41,8 @@ type Stats struct {
 	Bytes int
 	// Refused counts blocks that the limit kept out since the start.
 	Refused uint64
+	// Known counts stored events for devices of which all blocks were there already, since the start.
+	Known uint64
 }
 
 // Total is the number of live blocks in all tiers.

@@ -19,6 +19,7 @@ type Predicted struct {
 	ttl     time.Duration
 	limit   int
 	refused uint64
+	counts  LRUStats
 
 	predictions
 	aging  queue // of all ranks without a capacity

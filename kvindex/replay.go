@@ -77,6 +77,7 @@ func (s *shard) lowerEvents(r *rank) (events []Event) {
 func (s *shard) addTo(stats *Stats) {
 	stats.Ranks += len(s.numberOf)
 	stats.Refused += s.refused
+	stats.Known += s.known
 	stats.Nodes += s.device.live
 	stats.Bytes += s.device.bytes() + cap(s.pending)*16 + len(s.ranks)*8
 	for tier := HostPinned; tier < Tiers; tier++ {

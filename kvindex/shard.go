@@ -18,6 +18,7 @@ type shard struct {
 	options Options
 	budget  *budget
 	refused uint64
+	known   uint64 // stored events without anything new
 
 	ranks    []*rank // by number; nil where vacant
 	numberOf map[Rank]int
@@ -230,6 +231,9 @@ func (s *shard) store(r *rank, event *Event) error {
 			s.settle(r, block.Hash, sequence)
 		}
 		parent, p = id, n
+	}
+	if room > 0 && room == len(event.Blocks) {
+		s.known++
 	}
 	s.budget.give(room)
 	return nil

@@ -21,6 +21,7 @@ type Routers struct {
 	hitRate, sharedHitRate, sharedBeyond  *prometheus.HistogramVec
 	transfer, blocksLost                  *prometheus.HistogramVec
 	nonMaximal                            *prometheus.CounterVec
+	selectedCached, bestCached, reused    *prometheus.CounterVec
 	blockHashing, sequenceHashing         prometheus.Observer
 	findMatches, scheduling, total        prometheus.Observer
 	sharedQuery                           prometheus.Observer
@@ -35,7 +36,11 @@ type Routers struct {
 	shadowChoices, shadowCached           *prometheus.Desc
 	shadowRegret                          *prometheus.Desc
 	remoteQueries, remoteWrites           *prometheus.Desc
-	sources, lifecycle                    *prometheus.Desc
+	sources, lifecycle, batches           *prometheus.Desc
+	warnings, mutations                   *prometheus.Desc
+	admitted, missed                      *prometheus.Desc
+	peers                                 peerDescs
+	approximate                           approximateDescs
 
 	mu    sync.Mutex
 	pools map[*Router]bool
@@ -78,6 +83,9 @@ func NewRouters(registry prometheus.Registerer, processID uint64) *Routers {
 	m.transfer = histogram("kv_transfer_estimated_latency_seconds", "From the end of prefill to the first token of the decode worker", logBuckets(0.001, 10, 15))
 	m.nonMaximal = counter("non_max_overlap_selections_total", "Placements on a prefill worker that holds less than another eligible one", "worker_type")
 	m.blocksLost = histogram("overlap_blocks_lost", "Blocks that such a placement gave up", doubling(0.25, 16), "worker_type")
+	m.selectedCached = counter("kv_selected_cached_prefix_tokens_total", "Prompt tokens that the chosen rank had cached, in any tier", "model", "phase")
+	m.bestCached = counter("kv_best_eligible_cached_prefix_tokens_total", "Prompt tokens that the eligible rank with most of them had cached", "model", "phase")
+	m.reused = counter("kv_worker_reused_tokens_total", "Prompt tokens that workers say they took from their caches", "model", "phase")
 	m.registerOverhead(registry)
 	m.describe()
 	registry.MustRegister(m)
@@ -129,7 +137,9 @@ type Router struct {
 	started, finished         prometheus.Counter
 	firstToken, interToken    prometheus.Observer
 	inputTokens, outputTokens prometheus.Observer
-	hitRate                   prometheus.Observer
+	hitRate, transfer         prometheus.Observer
+	selectedCached            prometheus.Counter
+	bestCached, reused        prometheus.Counter
 	nonMaximal                prometheus.Counter // nil but for prefill pools
 	blocksLost                prometheus.Observer
 }
@@ -139,14 +149,16 @@ var _ kv.Observer = (*Router)(nil)
 // Pool returns the metrics of a worker set, at zero from the start.
 func (m *Routers) Pool(labels PoolLabels) *Router {
 	values := []string{labels.Namespace, labels.Component, m.routerID, m.processID}
+	phased := append(append([]string{}, values...), labels.Model, labels.Phase)
 	r := &Router{
 		routers: m, labels: labels,
 		started: m.started.WithLabelValues(values...), finished: m.finished.WithLabelValues(values...),
 		firstToken: m.firstToken.WithLabelValues(values...), interToken: m.interToken.WithLabelValues(values...),
-		inputTokens: m.inputTokens.WithLabelValues(append(append([]string{}, values...), labels.Model, labels.Phase)...), outputTokens: m.outputTokens.WithLabelValues(values...),
-		hitRate: m.hitRate.WithLabelValues(values...),
+		inputTokens: m.inputTokens.WithLabelValues(phased...), outputTokens: m.outputTokens.WithLabelValues(values...),
+		hitRate: m.hitRate.WithLabelValues(values...), transfer: m.transfer.WithLabelValues(values...),
+		selectedCached: m.selectedCached.WithLabelValues(phased...), bestCached: m.bestCached.WithLabelValues(phased...), reused: m.reused.WithLabelValues(phased...),
 	}
-	for _, vec := range []*prometheus.HistogramVec{m.sharedHitRate, m.sharedBeyond, m.transfer} {
+	for _, vec := range []*prometheus.HistogramVec{m.sharedHitRate, m.sharedBeyond} {
 		vec.WithLabelValues(values...)
 	}
 	// The prefill series is there from the start, whatever the pool is; only prefill pools count in it.
@@ -172,15 +184,23 @@ func (r *Router) Decided(p *router.Placement, steps *kv.Steps) {
 	r.decidedShared(&steps.Shared)
 	r.started.Inc()
 	r.inputTokens.Observe(float64(p.InputTokens))
-	r.hitRate.Observe(p.HitRate())
+	r.hitRate.Observe(steps.HitRate)
+	r.selectedCached.Add(float64(steps.SelectedCached))
+	r.bestCached.Add(float64(steps.BestCached))
 	if r.nonMaximal != nil && steps.LostBlocks > 0 {
 		r.nonMaximal.Inc()
 		r.blocksLost.Observe(steps.LostBlocks)
 	}
 }
 
-// FirstToken reports the seconds from a request's arrival to its first token.
-func (r *Router) FirstToken(seconds float64) { r.firstToken.Observe(seconds) }
+// FirstToken implements kv.Observer.
+func (r *Router) FirstToken(sinceArrival time.Duration) { r.firstToken.Observe(sinceArrival.Seconds()) }
+
+// Transferred implements kv.Observer.
+func (r *Router) Transferred(latency time.Duration) { r.transfer.Observe(latency.Seconds()) }
+
+// Reused implements kv.Observer.
+func (r *Router) Reused(tokens int) { r.reused.Add(float64(tokens)) }
 
 // OutputBlock implements kv.Observer.
 func (r *Router) OutputBlock(interToken time.Duration) { r.interToken.Observe(interToken.Seconds()) }

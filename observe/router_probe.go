@@ -26,6 +26,12 @@ type Probe struct {
 	Index func() kvindex.Stats
 	// Events describes the stream of KV events that feeds it.
 	Events func() EventStats
+	// Peers describes how the bookings of other routers are heard; zero where nobody listens.
+	Peers func() PeerStats
+	// Policies are the rules by which caches are predicted, as configured and as in force: "ttl", "lru" or "disabled".
+	ConfiguredPrediction, EffectivePrediction string
+	// LRU counts what happened to caches that are predicted by "lru"; nil without them.
+	LRU func() kvindex.LRUStats
 	// Mismatch is how many workers should publish KV events and do not.
 	Mismatch func() int
 }
@@ -43,7 +49,10 @@ type EventStats struct {
 	// Sources counts the publishers that are listened to by state: "preconnected" until it is known what their ranks hold, then
 	// "active".
 	Sources map[string]int
-	// Lifecycle counts what happened to connections and messages: "reconnect", "envelope_decode_error", "identity_mismatch".
+	// Batches counts the messages that were taken.
+	Batches uint64
+	// Lifecycle counts what happened to publishers, connections and messages: "started", "preconnected", "activated", "reconnect",
+	// "envelope_decode_error", "identity_mismatch".
 	Lifecycle map[string]uint64
 }
 
@@ -77,6 +86,11 @@ func (m *Routers) describe() {
 	m.applied = describe("dynamo_component_kv_cache_events_applied", "KV events by what became of them", process("event_type", "status")...)
 	m.sources = describe("dynamo_component_router_kv_zmq_ingress_sources", "Publishers of KV events that are listened to", process("state")...)
 	m.lifecycle = describe("dynamo_component_router_kv_zmq_ingress_lifecycle_total", "What happened to connections and messages of KV events", process("action")...)
+	m.batches = describe("dynamo_component_router_kv_zmq_ingress_batches_total", "Messages with KV events that were taken", process()...)
+	m.warnings = describe("dynamo_component_kv_cache_event_warnings", "KV events that look wrong and do no harm", process("warning_kind")...)
+	m.mutations = describe("dynamo_component_ckf_mutation_total", "Blocks that the index had no room for, and removals of blocks that it did not have", process("outcome")...)
+	m.peers.describe(describe)
+	m.approximate.describe(describe)
 	m.stale = describe("signalbox_kv_event_stale_total", "KV events that had been applied already", pool...)
 	m.gaps = describe("signalbox_kv_event_gaps_total", "Times that KV events were found missing", pool...)
 	m.recoveries = describe("signalbox_kv_event_recoveries_total", "Times that a rank's missing events were asked for, by outcome", append(pool, "outcome")...)
@@ -89,6 +103,8 @@ func (m *Routers) describe() {
 	m.waitingTokens = describe(DefaultPrefix+"_router_queue_pending_isl_tokens", "Prompt tokens of requests that wait", class...)
 	m.waitingCached = describe(DefaultPrefix+"_router_queue_pending_cached_tokens", "Prompt tokens of requests that wait, of which some worker had a copy when they came", class...)
 	m.refused = describe(DefaultPrefix+"_router_queue_backpressure_total", "Requests that a full class refused", append(class, "reason")...)
+	m.admitted = describe(DefaultPrefix+"_router_admission_received_total", "Tries that asked for a place, those after a failure included", class...)
+	m.missed = describe(DefaultPrefix+"_router_admission_rejected_total", "Tries that were refused because of their deadline", append(class, "reason")...)
 	m.remoteQueries = describe("dynamo_component_router_remote_indexer_query_failures_total", "Questions that a remote index did not answer", component()...)
 	m.remoteWrites = describe("dynamo_component_router_remote_indexer_write_failures_total", "Placements that a remote index was not told", component()...)
 	compared := []string{"model", "worker_type", "policy", "shadow"}
@@ -100,7 +116,9 @@ func (m *Routers) describe() {
 
 // Describe implements prometheus.Collector.
 func (m *Routers) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.decodeBlocks, m.prefillTokens, m.registered, m.mismatch, m.applied, m.sources, m.lifecycle, m.stale, m.gaps,
+	m.peers.each(func(d *prometheus.Desc) { to <- d })
+	m.approximate.each(func(d *prometheus.Desc) { to <- d })
+	for _, d := range []*prometheus.Desc{m.batches, m.warnings, m.mutations, m.admitted, m.missed, m.decodeBlocks, m.prefillTokens, m.registered, m.mismatch, m.applied, m.sources, m.lifecycle, m.stale, m.gaps,
 		m.recoveries, m.indexBlocks, m.indexBytes, m.indexRanks, m.indexRefused, m.expired, m.waiting, m.waitingTokens, m.waitingCached, m.refused,
 		m.shadowChoices, m.shadowCached, m.shadowRegret, m.remoteQueries, m.remoteWrites} {
 		to <- d
@@ -151,8 +169,8 @@ func (m *Routers) Collect(to chan<- prometheus.Metric) {
 	}
 	for _, sample := range s.order {
 		value := sample.value
-		if sample.desc == m.registered {
-			value = 1
+		if sample.desc == m.registered || sample.desc == m.approximate.configured || sample.desc == m.approximate.effective {
+			value = min(value, 1) // not one for each pool
 		}
 		to <- prometheus.MustNewConstMetric(sample.desc, sample.kind, value, sample.labels...)
 	}
@@ -188,6 +206,12 @@ func (r *Router) collect(s *series) {
 	if r.probe.Shadow != nil {
 		r.collectShadow(s)
 	}
+	if r.probe.Peers != nil {
+		r.collectPeers(s, process)
+	}
+	if r.probe.ConfiguredPrediction != "" {
+		r.collectApproximate(s, process)
+	}
 	if r.probe.Index != nil {
 		stats := r.probe.Index()
 		for tier := range kvindex.Tier(kvindex.Tiers) {
@@ -196,14 +220,29 @@ func (r *Router) collect(s *series) {
 		s.add(m.indexBytes, prometheus.GaugeValue, float64(stats.Bytes), pool...)
 		s.add(m.indexRanks, prometheus.GaugeValue, float64(stats.Ranks), pool...)
 		s.add(m.indexRefused, prometheus.CounterValue, float64(stats.Refused), pool...)
+		s.add(m.mutations, prometheus.CounterValue, float64(stats.Refused), with(process, "capacity_exhausted")...)
+		if r.probe.Events != nil {
+			s.add(m.warnings, prometheus.CounterValue, float64(stats.Known), with(process, "duplicate_store")...)
+		}
 	}
 	if r.probe.Events != nil {
 		r.collectEvents(s, process, pool)
 	}
 }
 
+// eventStatuses are what dashboards know to become of events; some of it does not happen here.
+var eventStatuses = []string{"ok", "parent_block_not_found", "block_not_found", "invalid_block", "capacity_exhausted", "allocation_failed",
+	"indexer_invariant_violation", "ownership_degree_overflow", "unsupported_residency_domain"}
+
 func (r *Router) collectEvents(s *series, process, pool []string) {
 	m, stats := r.routers, r.probe.Events()
+	for _, kind := range []string{"stored", "removed", "cleared"} { // all that may come is there from the start
+		for _, status := range eventStatuses {
+			s.add(m.applied, prometheus.CounterValue, 0, append(append([]string{}, process...), kind, status)...)
+		}
+	}
+	s.add(m.mutations, prometheus.CounterValue, float64(stats.Applied[EventOutcome{"removed", "block_not_found"}]), append(append([]string{}, process...), "unknown_remove")...)
+	s.add(m.batches, prometheus.CounterValue, float64(stats.Batches), process...)
 	for outcome, count := range stats.Applied {
 		s.add(m.applied, prometheus.CounterValue, float64(count), append(append([]string{}, process...), outcome.Type, outcome.Status)...)
 	}
@@ -224,6 +263,10 @@ func (r *Router) collectClasses(s *series) {
 	m, l := r.routers, &r.labels
 	for _, c := range r.probe.Classes(nil) {
 		s.add(m.waiting, prometheus.GaugeValue, float64(c.Requests), l.Model, l.WorkerType, c.Class)
+		s.add(m.admitted, prometheus.CounterValue, float64(c.Received), l.Model, l.WorkerType, c.Class)
+		for _, reason := range []string{"due_time_passed", "predicted_miss"} { // no class has deadlines
+			s.add(m.missed, prometheus.CounterValue, 0, l.Model, l.WorkerType, c.Class, reason)
+		}
 		s.add(m.waitingTokens, prometheus.GaugeValue, float64(c.RawTokens), l.Model, l.WorkerType, c.Class)
 		s.add(m.waitingCached, prometheus.GaugeValue, float64(c.CachedTokens), l.Model, l.WorkerType, c.Class)
 		for _, refused := range []struct {

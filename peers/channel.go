@@ -79,6 +79,7 @@ type channel struct {
 	outlet   Outlet
 	sequence uint64
 	dropped  atomic.Uint64
+	counters counters
 	cancel   context.CancelFunc
 	wait     sync.WaitGroup
 }
@@ -110,6 +111,8 @@ func (c *channel) follow(ctx context.Context, scope discovery.EventScope, topic 
 	}
 	receiver := func(from *discovery.EventChannel) kvevents.Receiver {
 		own, complained := from.PublisherID == c.record.PublisherID, false
+		var last uint64 // sequence of the newest message
+		heard := false
 		bad := func(err error) {
 			if !complained {
 				complained = true
@@ -117,19 +120,30 @@ func (c *channel) follow(ctx context.Context, scope discovery.EventScope, topic 
 			}
 		}
 		return kvevents.Receiver{
-			Connected: func() {}, Lost: func(error) {}, Bad: bad,
+			Connected: func() { heard = false },
+			Lost:      func(error) { c.counters.lost.Add(1) },
+			Bad: func(err error) {
+				c.counters.badEnvelopes.Add(1)
+				bad(err)
+			},
 			Message: func(envelope kvevents.Envelope) {
 				if own {
 					return
 				}
+				if heard {
+					c.counters.order(last, envelope.Sequence)
+				}
+				heard, last = true, max(last, envelope.Sequence)
+				c.counters.messages.Add(1)
 				if err := hear(envelope.Payload); err != nil {
+					c.counters.badPayloads.Add(1)
 					bad(err)
 				}
 			},
 		}
 	}
 	broken := func(err error) { logger.Warn("another router cannot be heard", "error", err) }
-	if err := kvevents.Follow(ctx, c.plane.Backend, receive, scope, topic, receiver, broken); err != nil && ctx.Err() == nil {
+	if err := kvevents.Follow(ctx, c.plane.Backend, &countedPlane{Plane: receive, channel: c, known: make(map[uint64]bool)}, scope, topic, receiver, broken); err != nil && ctx.Err() == nil {
 		logger.Error("other routers cannot be heard", "error", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/tinylib/msgp/msgp"
@@ -33,6 +34,7 @@ type Sequences struct {
 	channel  *channel
 	routerID uint64
 	waiting  chan []byte
+	heard    *atomic.Uint64 // events of others
 }
 
 var _ kv.Replicas = (*Sequences)(nil)
@@ -41,9 +43,11 @@ var _ kv.Replicas = (*Sequences)(nil)
 // keep the slice. Close ends it.
 func (p *Plane) Sequences(endpoint discovery.EndpointID, apply func([]kv.Remote)) (*Sequences, error) {
 	routerID := p.Backend.InstanceID()
+	heard := new(atomic.Uint64)
 	c, ctx, err := p.open(endpoint, SequencesTopic, func(payload []byte) error {
 		reports, err := ParseSequences(payload, routerID)
 		if err == nil && len(reports) > 0 {
+			heard.Add(uint64(len(reports)))
 			apply(reports)
 		}
 		return err
@@ -51,13 +55,20 @@ func (p *Plane) Sequences(endpoint discovery.EndpointID, apply func([]kv.Remote)
 	if err != nil {
 		return nil, err
 	}
-	s := &Sequences{channel: c, routerID: routerID, waiting: make(chan []byte, sequencesWaiting)}
+	s := &Sequences{channel: c, routerID: routerID, waiting: make(chan []byte, sequencesWaiting), heard: heard}
 	c.wait.Go(func() { s.tell(ctx) }) // ends with ctx
 	return s, nil
 }
 
 // Dropped returns how many events were not told because too many waited.
 func (s *Sequences) Dropped() uint64 { return s.channel.dropped.Load() }
+
+// Counters tell how well the others are heard.
+func (s *Sequences) Counters() Counters {
+	c := s.channel.counters.snapshot()
+	c.Events = s.heard.Load()
+	return c
+}
 
 // Close leaves the others.
 func (s *Sequences) Close() { s.channel.close() }

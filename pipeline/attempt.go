@@ -17,6 +17,16 @@ type attempt struct {
 	placement *router.Placement
 	stream    inference.Stream
 	sent      time.Time // when it began to be sent; zero when nothing was
+	reused    bool      // the worker has said what it took from its cache
+}
+
+// noteReuse tells the router, once, what the worker took from its cache.
+func (a *attempt) noteReuse(usage *inference.Usage) {
+	if a.reused || usage == nil || usage.CachedTokens == nil {
+		return
+	}
+	a.reused = true
+	a.placement.Reused(int(*usage.CachedTokens))
 }
 
 // end releases what the attempt holds. Only the first call's outcome counts.

@@ -42,7 +42,7 @@ func (r *Run) runPrefill() error {
 	}
 	start := time.Now()
 	leg := r.prefillRequest()
-	how := router.Attempt{Phase: router.Prefill, Explain: r.how.Explain}
+	how := router.Attempt{Phase: router.Prefill, Explain: r.how.Explain, Received: r.job.Received}
 	for {
 		a, err := r.prefillOn(hop, leg, &how, start)
 		if err == nil || errors.Is(err, errPrefillComplete) || a == nil {
@@ -137,7 +137,7 @@ func (r *Run) decodeOnly(prefill *router.Placement) {
 	r.request.RouterOverride = &override
 	worker := prefill.WorkerID
 	r.request.Routing.PrefillWorkerID = &worker
-	r.how.Phase, r.how.Untracked = router.Decode, true
+	r.how.Phase, r.how.Untracked, r.how.Prefill = router.Decode, true, prefill
 }
 
 // bootstrapFor draws the room where both workers meet; nil when the prefill worker awaits nobody. The room's remainder by the
@@ -175,9 +175,8 @@ func drain(ctx context.Context, a *attempt) {
 			a.end(err)
 			return
 		}
-		if len(output.TokenIDs) > 0 {
-			a.placement.FirstToken()
-		}
+		a.placement.Progress(len(output.TokenIDs))
+		a.noteReuse(output.Usage)
 	}
 }
 
@@ -206,6 +205,8 @@ func (r *Run) awaitPrefill(a *attempt, start time.Time) error {
 		return err
 	}
 	result := inference.PrefillResult{DisaggregatedParams: cloneOpaque(first.DisaggregatedParams)}
+	a.placement.Progress(len(first.TokenIDs))
+	a.noteReuse(first.Usage)
 	if first.Usage != nil {
 		result.CachedTokens = first.Usage.CachedTokens
 		r.noteUsage(first.Usage)

@@ -63,6 +63,7 @@ func (p *Pipeline) Generate(ctx context.Context, job *Job) (*Run, error) {
 	r.asked = askedRouting{job.Request.Routing, job.Request.RouterOverride}
 	r.usage.PromptTokens = r.original
 	r.how.Explain = p.OnDecision != nil
+	r.how.Received = job.Received
 	if err := r.start(); err != nil {
 		cancel()
 		if r.prefill != nil {
@@ -167,6 +168,7 @@ func (r *Run) absorb(output *inference.Output) error {
 		return inference.Errorf(inference.BackendUnknown, "%s", output.FinishMessage)
 	}
 	r.noteUsage(output.Usage)
+	r.current.noteReuse(output.Usage)
 	c, err := r.choice(output.Index)
 	if err != nil {
 		return err
@@ -202,7 +204,11 @@ func (r *Run) noteTokens(count int) {
 	if r.firstTokenAt.IsZero() {
 		r.firstTokenAt = now
 		placement.FirstToken()
-		r.pipeline.Observer.FirstToken(r.how.Phase.String(), placement, now.Sub(r.job.Received).Seconds(), r.original)
+		phase, computed := r.how.Phase, placement
+		if r.how.Prefill != nil {
+			phase, computed = router.Prefill, r.how.Prefill // it is what the client waited for
+		}
+		r.pipeline.Observer.FirstToken(phase.String(), computed, now.Sub(r.job.Received).Seconds(), r.original)
 	} else {
 		placement.FirstToken()
 		r.pipeline.Observer.InterToken(r.how.Phase.String(), placement, now.Sub(r.lastTokenAt).Seconds()/float64(count))
@@ -289,7 +295,7 @@ func (r *Run) migrate(ctx context.Context, failure error) bool {
 func (r *Run) startAgain() error {
 	r.request.PrefillResult, r.request.Bootstrap = nil, nil
 	r.request.Routing, r.request.RouterOverride = r.asked.routing, r.asked.override
-	r.how.Phase, r.how.Untracked = router.Aggregated, false
+	r.how.Phase, r.how.Untracked, r.how.Prefill = router.Aggregated, false, nil
 	return r.start()
 }
 

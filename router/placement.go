@@ -1,6 +1,9 @@
 package router
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // Placement is a lease on one rank of one worker. The router counts the request there until [Placement.End]; on the way the
 // holder reports what the router's load model lives on. All methods may be called from any goroutine, repeatedly and in any
@@ -29,9 +32,19 @@ type Placement struct {
 	// Decision explains the choice; nil unless [Attempt].Explain asked for it.
 	Decision *Decision
 
-	mutex   sync.Mutex
-	reached progress
-	lease   Lease
+	// Reuse is told what the worker reports about its cache; nil for nobody.
+	Reuse ReuseObserver
+
+	mutex    sync.Mutex
+	reached  progress
+	lease    Lease
+	computed time.Time // when the first token came
+}
+
+// ReuseObserver is told what workers report about their caches. It must be quick.
+type ReuseObserver interface {
+	// Reused reports the prompt tokens that a worker says it took from its cache.
+	Reused(tokens int)
 }
 
 // progress is how far a placement has come; it only grows.
@@ -142,6 +155,20 @@ func (p *Placement) End(outcome error) {
 	}
 }
 
+// Reused reports how many prompt tokens the worker says it took from its cache.
+func (p *Placement) Reused(tokens int) {
+	if p.Reuse != nil && tokens > 0 {
+		p.Reuse.Reused(tokens)
+	}
+}
+
+// Computed returns when the first token was reported; false before that.
+func (p *Placement) Computed() (time.Time, bool) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	return p.computed, !p.computed.IsZero()
+}
+
 // advance reports the steps between what was reached and to. The caller holds the mutex.
 func (p *Placement) advance(to progress) {
 	if p.reached >= to || p.reached == ended {
@@ -149,6 +176,9 @@ func (p *Placement) advance(to progress) {
 	}
 	from := p.reached
 	p.reached = to
+	if to == firstToken {
+		p.computed = time.Now()
+	}
 	if p.lease == nil {
 		return
 	}

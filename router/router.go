@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"time"
 
 	"signalbox/inference"
 )
@@ -59,6 +60,10 @@ type Attempt struct {
 	// Untracked books no prefill tokens, for a decode leg whose prompt was computed elsewhere. RouterOverride in the request
 	// says the same for callers who want it beyond their own process.
 	Untracked bool
+	// Received is when the client's request arrived, for the time to its first token; zero when nobody measures that.
+	Received time.Time
+	// Prefill is where the prompt was or is being computed, for a decode leg; nil otherwise.
+	Prefill *Placement
 }
 
 // Pin names a worker and, where known, one of its ranks.

@@ -27,7 +27,25 @@ func (r *Router) choose(lease *Lease, request *inference.Request, attempt *route
 			return w, err
 		}
 	}
-	return nil, r.place(snapshot, lease, request, attempt, how, p, steps, now)
+	if err := r.place(snapshot, lease, request, attempt, how, p, steps, now); err != nil {
+		return nil, err
+	}
+	if r.line == nil && !request.Routing.QueryOnly {
+		r.received[r.class(request, p)]++
+	}
+	return nil, nil
+}
+
+// class returns the policy class of a request that has just been placed.
+func (r *Router) class(request *inference.Request, p *prompt) int {
+	if len(r.received) == 1 {
+		return 0
+	}
+	choice := r.options.Profile.Select(request.Routing.PolicyClass)
+	if !choice.NeedsCache() {
+		return choice.Class(0)
+	}
+	return choice.Class(uint64(p.tokens - min(r.bestCached(), p.tokens)))
 }
 
 // place is choose for a request that goes now. The caller holds the mutex and has aligned the fleet to the snapshot.
@@ -48,7 +66,7 @@ func (r *Router) place(snapshot *router.Snapshot, lease *Lease, request *inferen
 	if p.report != nil {
 		p.report.describe(chosen, cached, p, r.options.BlockSize)
 	}
-	if err := r.book(lease, request, how, p, row, min(cached, p.tokens), now); err != nil {
+	if err := r.book(lease, request, attempt, how, p, row, min(cached, p.tokens), now); err != nil {
 		return err
 	}
 	lease.InputTokens, lease.InputBlocks = p.tokens, cost.Blocks(p.tokens, r.options.BlockSize)
@@ -61,6 +79,9 @@ func (r *Router) place(snapshot *router.Snapshot, lease *Lease, request *inferen
 		lease.Decision = r.explain(snapshot, how, p, row, reason)
 		lease.Decision.SetPhase(attempt.Phase)
 	}
+	if steps != nil {
+		r.noteCached(steps, p, chosen)
+	}
 	if steps != nil && steps.Shared.Asked {
 		steps.Shared.Beyond = cost.SharedBeyond(p.shared, uint32(math.Round(effective)))
 	}
@@ -68,6 +89,22 @@ func (r *Router) place(snapshot *router.Snapshot, lease *Lease, request *inferen
 		steps.LostBlocks = max(steps.LostBlocks, r.weights.Effective(r.table.Rows[i].Overlap)-effective)
 	}
 	return nil
+}
+
+// noteCached says how much of the prompt the winner and the best rank have cached, whatever the credit for it.
+func (r *Router) noteCached(steps *Steps, p *prompt, chosen *selection.Row) {
+	cached := func(row *selection.Row) int {
+		return min(p.tokens, int(row.Overlap.Device+row.Overlap.Host+row.Overlap.Disk)*r.options.BlockSize)
+	}
+	steps.SelectedCached = cached(chosen)
+	steps.BestCached = steps.SelectedCached
+	for _, found := range [...]*kvindex.Matches{&p.held, &p.expected} {
+		for i := range found.Ranks {
+			if row := r.row(inference.Rank(found.Ranks[i].Rank)); row != nil {
+				steps.BestCached = max(steps.BestCached, cached(row))
+			}
+		}
+	}
 }
 
 // tabulate describes the ranks that the request may go to in r.table. withOverloaded leaves those in that take no more for now.
@@ -200,7 +237,7 @@ func (r *Router) pick(attempt *router.Attempt, how terms) (row int, reason strin
 }
 
 // book takes the winner for the request. A question books nothing.
-func (r *Router) book(lease *Lease, request *inference.Request, how terms, p *prompt, row, cached int, now time.Duration) error {
+func (r *Router) book(lease *Lease, request *inference.Request, attempt *router.Attempt, how terms, p *prompt, row, cached int, now time.Duration) error {
 	rank := r.table.Rows[row].Rank
 	pin := router.Pin{WorkerID: rank.WorkerID, Rank: rank.DPRank, HasRank: true}
 	if request.Routing.QueryOnly {
@@ -225,7 +262,8 @@ func (r *Router) book(lease *Lease, request *inference.Request, how terms, p *pr
 	if err != nil {
 		return inference.Errorf(inference.Unroutable, "failed to book scheduler state: %v", err)
 	}
-	lease.booking = booked{router: r, handle: handle, rank: rank, input: p.tokens, blocks: cost.Blocks(p.tokens, r.options.BlockSize), period: r.period.Load()}
+	lease.booking = booked{router: r, handle: handle, rank: rank, input: p.tokens, blocks: cost.Blocks(p.tokens, r.options.BlockSize), period: r.period.Load(),
+		received: attempt.Received, prefill: attempt.Prefill}
 	if expected := request.Routing.ExpectedOutputTokens; expected != nil {
 		lease.booking.expected, lease.booking.hasExpected = int(*expected), true
 	}

@@ -30,7 +30,9 @@ type booked struct {
 	expected    int
 	hasExpected bool
 	dispatched  bool
-	period      uint32 // in which progress was reported last
+	received    time.Time
+	prefill     *router.Placement // of a decode leg
+	period      uint32            // in which progress was reported last
 	first       time.Duration
 	// hold is the claim on the rank's predicted cache, stream makes identities of what is generated; nil without such a cache.
 	hold   *kvindex.Hold
@@ -54,6 +56,7 @@ func (b *booked) FirstToken() {
 	r := b.router
 	now := r.clock.Now()
 	b.first = now
+	b.tellFirstToken()
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	// A request that expired meanwhile has nothing left to end.
@@ -62,6 +65,26 @@ func (b *booked) FirstToken() {
 		r.options.Replicas.PrefillCompleted(b.step)
 	}
 	r.drainAfter(b.rank)
+}
+
+// tellFirstToken reports the times that end with the first token. A hand-over may be faster than the news that the prefill ended.
+func (b *booked) tellFirstToken() {
+	observer := b.router.options.Observer
+	if observer == nil {
+		return
+	}
+	at := time.Now()
+	if !b.received.IsZero() {
+		observer.FirstToken(at.Sub(b.received))
+	}
+	if b.prefill == nil {
+		return
+	}
+	if computed, known := b.prefill.Computed(); known {
+		observer.Transferred(max(0, at.Sub(computed)))
+	} else {
+		observer.Transferred(0)
+	}
 }
 
 // Progress adds output blocks where they are tracked, and keeps the request from expiring. Most calls take no lock.

@@ -74,6 +74,12 @@ type Predictor interface {
 type Observer interface {
 	// Decided reports a placement, booked or not, and what it took.
 	Decided(placement *router.Placement, steps *Steps)
+	// FirstToken reports a request's first token, and how long after the request's arrival it came.
+	FirstToken(sinceArrival time.Duration)
+	// Transferred reports the time from the end of a prefill elsewhere to the decode's first token.
+	Transferred(latency time.Duration)
+	// Reused reports the prompt tokens that a worker says it took from its cache.
+	Reused(tokens int)
 	// OutputBlock reports that a request's output filled another block; interToken is its average time between tokens so far.
 	OutputBlock(interToken time.Duration)
 	// Ended reports the end of a request that a worker had accepted.
@@ -87,6 +93,11 @@ type Steps struct {
 	LostBlocks float64
 	// Shared is what the fleet's shared cache holds of the prompt.
 	Shared SharedSteps
+	// HitRate is the part of the prompt that was expected in a cache; a decode leg has that of the prefill before it.
+	HitRate float64
+	// SelectedCached is how many prompt tokens the winner has cached in any tier, BestCached how many the eligible rank with the most
+	// of them has.
+	SelectedCached, BestCached int
 }
 
 func (o *Options) check() error {

@@ -45,6 +45,7 @@ type Router struct {
 	plainVersion uint64
 	gone         []uint64 // workers that left and were not reported yet
 	expired      uint64
+	received     []uint64 // tries by policy class
 	// unpredicted counts requests whose prefill the predictor could not estimate.
 	unpredicted uint64
 	line        *line   // who waits; nil where nobody ever does
@@ -66,6 +67,7 @@ func New(options Options) (*Router, error) {
 	r.table.Random = rand.New(options.Random)
 	r.prompts.New = func() any { return new(prompt) }
 	r.period.Store(1)
+	r.received = make([]uint64, len(options.Profile.Classes))
 	if options.Shadow != nil {
 		r.shadow = newShadow(options.Shadow, rand.NewPCG(r.table.Random.Uint64(), 0))
 	}
@@ -190,6 +192,10 @@ func (r *Router) PlaceIn(ctx context.Context, lease *Lease, request *inference.R
 	}
 	if steps != nil {
 		steps.Total = r.clock.Now() - start
+		lease.Placement.Reuse = r.options.Observer
+		if steps.HitRate = lease.HitRate(); attempt.Prefill != nil {
+			steps.HitRate = attempt.Prefill.HitRate()
+		}
 		r.options.Observer.Decided(&lease.Placement, steps)
 	}
 	return nil

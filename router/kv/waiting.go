@@ -71,6 +71,7 @@ func (r *Router) enqueue(snapshot *router.Snapshot, lease *Lease, request *infer
 	}
 	choice := r.line.profile.Select(request.Routing.PolicyClass)
 	if !choice.NeedsCache() && !r.line.profile.Classes[choice.Class(0)].Waits() {
+		r.received[choice.Class(0)]++
 		return nil, nil
 	}
 	// Who is overloaded counts here: it is what the request would wait for.
@@ -83,6 +84,7 @@ func (r *Router) enqueue(snapshot *router.Snapshot, lease *Lease, request *infer
 		best = r.bestCached()
 	}
 	class := choice.Class(uint64(p.tokens - min(best, p.tokens)))
+	r.received[class]++
 	if !r.mustWait(class) {
 		return nil, nil
 	}
@@ -293,6 +295,8 @@ type ClassStats struct {
 	Class string
 	queue.Stats
 	Refused Refusals
+	// Received counts the tries that came, those that were refused included; questions do not count.
+	Received uint64
 }
 
 // AppendClasses appends the numbers of every policy class, in order of configuration.
@@ -300,7 +304,7 @@ func (r *Router) AppendClasses(list []ClassStats) []ClassStats {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	for i := range r.options.Profile.Classes {
-		stats := ClassStats{Class: r.options.Profile.Classes[i].Name}
+		stats := ClassStats{Class: r.options.Profile.Classes[i].Name, Received: r.received[i]}
 		if r.line != nil {
 			stats.Stats, stats.Refused = r.line.queue.Stats(i), r.line.refused[i]
 		}
