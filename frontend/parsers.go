@@ -13,12 +13,14 @@ import (
 type parsers struct {
 	names   postprocess.Parsers
 	options prompt.Options
+	tags    postprocess.TagPolicy
 }
 
 // parsersOf returns the output parsers that a card names.
 func (l *FileLoader) parsersOf(c *card.Card, options prompt.Options) *parsers {
 	p := &parsers{options: options,
 		names: postprocess.Parsers{Tool: deref(c.Runtime.ToolCallParser), Reasoning: deref(c.Runtime.ReasoningParser), Version: toolcall.Version1}}
+	p.tags = l.tagPolicy(c)
 	if l.SecondParsers {
 		p.names.Version = toolcall.Version2
 	}
@@ -42,14 +44,7 @@ func (p *parsers) New(job *pipeline.Job, text string) (pipeline.TextStage, error
 	if p.names.Tool == "" && p.names.Reasoning == "" && parsing.ToolChoice < pipeline.ToolChoiceRequired {
 		return nil, nil
 	}
-	request := postprocess.Request{Choice: choices[parsing.ToolChoice], Function: parsing.ToolName, JSON: parsing.JSONConstrained, Prompt: text, Whole: !job.Streaming,
-		FirstCallOnly: parsing.ParallelToolCalls != nil && !*parsing.ParallelToolCalls}
-	request.Tools = toolsOf(parsing)
-	if chat := job.Prompt.Chat; chat != nil && p.names.Reasoning != "" {
-		wish := p.options.Thinking(promptRequest(chat))
-		request.Thinking = postprocess.Thinking{On: wish.On, Mode: wish.Mode, Effort: wish.Effort}
-		request.FillContent = wish.ForceContent
-	}
+	request := p.request(job, text)
 	stage := postprocess.New(p.names, request)
 	if stage == nil {
 		return nil, nil
@@ -59,20 +54,40 @@ func (p *parsers) New(job *pipeline.Job, text string) (pipeline.TextStage, error
 	return s, nil
 }
 
+// request is what a job says about its answer.
+func (p *parsers) request(job *pipeline.Job, text string) postprocess.Request {
+	parsing := &job.Parsing
+	request := postprocess.Request{Choice: choices[parsing.ToolChoice], Function: parsing.ToolName, JSON: parsing.JSONConstrained, Prompt: text, Whole: !job.Streaming,
+		FirstCallOnly: parsing.ParallelToolCalls != nil && !*parsing.ParallelToolCalls, NativeCalls: parsing.NativeCalls}
+	request.Tools = toolsOf(parsing)
+	if chat := job.Prompt.Chat; chat != nil && p.names.Reasoning != "" {
+		wish := p.options.Thinking(promptRequest(chat))
+		request.Thinking = postprocess.Thinking{On: wish.On, Mode: wish.Mode, Effort: wish.Effort}
+		request.FillContent = wish.ForceContent
+	}
+	return request
+}
+
 func toolsOf(parsing *pipeline.Parsing) []toolcall.Tool {
 	var tools []toolcall.Tool
 	for _, tool := range parsing.Tools {
-		tools = append(tools, toolcall.Tool{Name: tool.Name, Parameters: tool.Parameters})
+		tools = append(tools, toolcall.Tool{Name: tool.Name, Parameters: tool.Parameters, Strict: tool.Strict})
 	}
 	return tools
 }
 
 // CallGrammar implements pipeline.CallGrammar.
-func (p *parsers) CallGrammar(parsing *pipeline.Parsing) []byte {
-	if !toolcall.Structured(p.names.Tool) {
-		return nil
+func (p *parsers) CallGrammar(job *pipeline.Job, text string) (tag []byte, native bool, err error) {
+	tag, native, err = p.names.CallTag(p.tags, p.request(job, text))
+	if err != nil {
+		err = &pipeline.PromptError{Param: "tools", Message: err.Error()}
 	}
-	return toolcall.Structure(p.names.Tool, parsing.ToolName, toolsOf(parsing), parsing.ParallelToolCalls != nil && !*parsing.ParallelToolCalls)
+	return tag, native, err
+}
+
+// RequiresReasoning implements pipeline.CallGrammar.
+func (p *parsers) RequiresReasoning(job *pipeline.Job) bool {
+	return p.names.RequiresReasoning(p.request(job, ""))
 }
 
 var choices = [...]postprocess.Choice{pipeline.ToolChoiceAuto: postprocess.Auto, pipeline.ToolChoiceNone: postprocess.None,

@@ -83,6 +83,8 @@ type Tool struct {
 	Name string
 	// Parameters is the JSON schema of the arguments, raw; nil when absent.
 	Parameters []byte
+	// Strict is whether calls must follow the schema; nil when the client does not say.
+	Strict *bool
 }
 
 // Parsing says how the output text is to be read.
@@ -91,6 +93,8 @@ type Parsing struct {
 	ToolChoice        ToolChoice
 	ToolName          string // with ToolChoiceNamed
 	ParallelToolCalls *bool
+	// NativeCalls tells that calls which the client demands come in the model's own markup; the pipeline sets it.
+	NativeCalls bool
 	// JSONConstrained tells that the answer itself is a JSON document (response_format), which reasoning parsing may skip.
 	JSONConstrained bool
 	// Off leaves the text alone: completions have neither tools nor reasoning.

@@ -48,12 +48,6 @@ type CallHolder interface {
 	HoldsCall() bool
 }
 
-// CallGrammar is TextStages of a format whose calls are forced by a grammar of its own instead of JSON.
-type CallGrammar interface {
-	// CallGrammar returns a structural tag; nil when JSON does.
-	CallGrammar(parsing *Parsing) []byte
-}
-
 // Piece is one thing that a text stage found; exactly one kind is set.
 type Piece struct {
 	Content   string

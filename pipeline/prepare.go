@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"signalbox/inference"
 	"signalbox/internal/jsontape"
 )
 
@@ -30,7 +29,9 @@ func (p *Pipeline) prepare(ctx context.Context, job *Job) (prepared, error) {
 	r.Model = p.Model.Name
 	r.CardChecksum = p.Model.Checksum
 	p.applyStops(job)
-	p.constrainToolChoice(job)
+	if err := p.constrainToolChoice(job, text); err != nil {
+		return prepared{}, err
+	}
 	completeExtraArgs(job, text)
 	if r.Output.SkipSpecialTokens == nil && !job.Parsing.Off && p.Model.Stages != nil && p.Model.Stages.NeedsSpecialTokens() {
 		show := false
@@ -115,49 +116,6 @@ func (p *Pipeline) applyStops(job *Job) {
 	}
 	r.EOSTokenIDs = p.Model.EOSTokenIDs
 	r.Stop.HiddenTokenIDs = append(append([]uint32(nil), r.Stop.TokenIDs...), p.Model.EOSTokenIDs...)
-}
-
-// constrainToolChoice makes the worker write calls when the client demands one, in the place of a response format.
-func (p *Pipeline) constrainToolChoice(job *Job) {
-	if grammar, ok := p.Model.Stages.(CallGrammar); ok && job.Parsing.ToolChoice >= ToolChoiceRequired {
-		if tag := grammar.CallGrammar(&job.Parsing); tag != nil {
-			job.Request.Sampling.Guided = &inference.GuidedDecoding{StructuralTag: tag}
-			return
-		}
-	}
-	switch job.Parsing.ToolChoice {
-	case ToolChoiceRequired:
-		schema := []byte(`{"type":"array","minItems":1,"items":{"type":"object","anyOf":[`)
-		for i, tool := range job.Parsing.Tools {
-			if i > 0 {
-				schema = append(schema, ',')
-			}
-			schema = append(schema, `{"properties":{"name":{"type":"string","enum":[`...)
-			schema = append(schema, '"')
-			schema = append(schema, tool.Name...) // names hold only letters, digits, underscores and dashes
-			schema = append(schema, `"]},"parameters":`...)
-			schema = append(schema, parametersOf(tool)...)
-			schema = append(schema, `},"required":["name","parameters"]}`...)
-		}
-		schema = append(schema, "]}"...)
-		if only := job.Parsing.ParallelToolCalls; only != nil && !*only {
-			schema = append(schema, `,"maxItems":1`...)
-		}
-		job.Request.Sampling.Guided = &inference.GuidedDecoding{JSON: append(schema, '}')}
-	case ToolChoiceNamed:
-		for _, tool := range job.Parsing.Tools {
-			if tool.Name == job.Parsing.ToolName {
-				job.Request.Sampling.Guided = &inference.GuidedDecoding{JSON: parametersOf(tool)}
-			}
-		}
-	}
-}
-
-func parametersOf(tool Tool) []byte {
-	if tool.Parameters == nil {
-		return []byte(`{"type":"object","properties":{}}`)
-	}
-	return tool.Parameters
 }
 
 // applyLength sets the default output length, what is left of the context, and refuses what cannot fit where the worker wants

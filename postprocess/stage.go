@@ -35,6 +35,8 @@ type Request struct {
 	Function string // with Named
 	// FirstCallOnly keeps one call.
 	FirstCallOnly bool
+	// NativeCalls tells that calls which the request forces are in the model's own markup (see [Parsers.CallTag]).
+	NativeCalls bool
 	// JSON tells that the answer itself is to be a JSON document.
 	JSON bool
 	// Prompt is the rendered prompt; its end tells whether the answer starts inside reasoning.
@@ -79,7 +81,7 @@ type Stage struct {
 	takeTool      func(toolcall.Piece)
 }
 
-// ForcesCalls tells whether the request makes the worker write calls as JSON.
+// ForcesCalls tells whether the request makes the worker write calls.
 func (r *Request) ForcesCalls() bool {
 	return (r.Choice == Required || r.Choice == Named) && len(r.Tools) > 0
 }
@@ -94,7 +96,7 @@ func New(p Parsers, r Request) *Stage {
 	options := toolcall.Options{Tools: r.Tools, Version: p.Version, Paired: p.Reasoning != "", FirstCallOnly: r.FirstCallOnly}
 	allowed := len(r.Tools) > 0 && r.Choice != None
 	switch {
-	case r.ForcesCalls() && toolcall.Structured(p.Tool):
+	case r.ForcesCalls() && (r.NativeCalls || toolcall.AlwaysStructured(p.Tool, r.Choice == Named)):
 		options.Only = r.Function
 		s.tool, _ = toolcall.New(p.Tool, options)
 	case allowed && r.ForcesCalls():
@@ -167,9 +169,9 @@ func newReasoning(p Parsers, r Request) *reasoning.Parser {
 	}
 	allowed := len(r.Tools) > 0 && r.Choice != None
 	parser, _ := reasoning.New(name, reasoning.Options{
-		Begun:            strings.HasSuffix(strings.TrimRight(r.Prompt, " \n\t\r"), reasoning.Opener(name)),
+		Begun:            r.begun(Parsers{Reasoning: name}),
 		Off:              r.Thinking.off(name),
-		JSON:             r.JSON || r.ForcesCalls(),
+		JSON:             r.JSON || r.ForcesCalls() && !r.NativeCalls,
 		KeepCalls:        p.Tool != "" && allowed,
 		SecondGeneration: p.Version == toolcall.Version2,
 	})

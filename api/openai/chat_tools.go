@@ -73,6 +73,7 @@ func readTool(i int, tool jsontape.Node) (pipeline.Tool, *problem.Problem) {
 	if parameters.Present() && parameters.Kind() != jsontape.Object {
 		return pipeline.Tool{}, invalid("tools", "Function parameters at index %d for %q must be a JSON Schema object", i, name)
 	}
+	parsed := pipeline.Tool{Name: name}
 	if strict := function.Get("strict"); strict.Present() {
 		demanded, ok := strict.Bool()
 		if !ok {
@@ -81,8 +82,8 @@ func readTool(i int, tool jsontape.Node) (pipeline.Tool, *problem.Problem) {
 		if context, mistake := strictSchemaMistake(parameters); demanded && mistake != "" {
 			return pipeline.Tool{}, invalid("tools", invalidSchema, name, context, mistake)
 		}
+		parsed.Strict = &demanded
 	}
-	parsed := pipeline.Tool{Name: name}
 	if parameters.Present() {
 		parsed.Parameters = parameters.Raw()
 	}

@@ -12,6 +12,8 @@ type Tool struct {
 	// Parameters is the JSON schema of the arguments, raw; nil when there is none. Formats without types of their own read
 	// their values by it.
 	Parameters []byte
+	// Strict is what the tool itself says about following that schema; nil when it says nothing.
+	Strict *bool
 }
 
 // Call is one tool call, complete or, with forced calls that stream, a part of one: ID and Name come with the first part only.

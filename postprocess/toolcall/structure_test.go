@@ -25,9 +25,12 @@ func TestStructure(t *testing.T) {
 		{"kimi_k2", "", true, begin + `{"type":"tags_with_separator","tags":[` + f + "," + g + `],"separator":"","at_least_one":true,"stop_after_first":true},` + end},
 		{"kimi_k2", "nonesuch", false, ""},
 		{"kimi_k25", "f", false, ""},
-		{"hermes", "", false, ""},
+		{"mistral", "", false, ""},
 	} {
-		got := Structure(c.format, c.function, tools, c.first)
+		got, err := Structure(c.format, StructureOptions{Tools: tools, Function: c.function, Forced: true, FirstCallOnly: c.first})
+		if err != nil {
+			t.Error(err)
+		}
 		if string(got) != c.want {
 			t.Errorf("%s %q\n got %s\nwant %s", c.format, c.function, got, c.want)
 		}
