@@ -2,11 +2,13 @@ package kvservice
 
 import (
 	"cmp"
+	"encoding/json"
 	"net/http"
 	"slices"
 
 	"signalbox/inference"
 	"signalbox/kvindex"
+	"signalbox/router"
 	"signalbox/router/kv"
 )
 
@@ -111,25 +113,34 @@ func (s *Selector) overlapScores(w http.ResponseWriter, r *http.Request) {
 		reply(w, 0, nil, err)
 		return
 	}
-	said := overlapAnswer{BlockSize: p.blockSize, Blocks: len(given.Locals), Workers: []overlapRow{}}
-	said.Shared.Ranges = [][2]uint32{}
 	matches := p.find(given.Locals)
+	answer(w, http.StatusOK, overlapsOf(p.blockSize, len(given.Locals), p.pool.Snapshot(), &matches))
+}
+
+// AppendOverlaps appends, as JSON, what every rank of the snapshot holds of a prompt of so many complete blocks.
+func AppendOverlaps(dst []byte, blockSize, blocks int, snapshot *router.Snapshot, matches *kvindex.Matches) ([]byte, error) {
+	text, err := json.Marshal(overlapsOf(blockSize, blocks, snapshot, matches))
+	return append(dst, text...), err
+}
+
+func overlapsOf(blockSize, blocks int, snapshot *router.Snapshot, matches *kvindex.Matches) overlapAnswer {
+	said := overlapAnswer{BlockSize: blockSize, Blocks: blocks, Workers: []overlapRow{}}
+	said.Shared.Ranges = [][2]uint32{}
 	holds := make(map[kvindex.Rank][kvindex.Tiers]uint32, len(matches.Ranks))
 	for i := range matches.Ranks {
 		holds[matches.Ranks[i].Rank] = matches.Ranks[i].Blocks
 	}
-	snapshot := p.pool.Snapshot()
 	for i := range snapshot.Workers {
 		worker := &snapshot.Workers[i]
 		start, end, _ := worker.Ranks()
 		for rank := start; rank < end; rank++ {
-			blocks := holds[kvindex.Rank{WorkerID: worker.ID, DPRank: rank}]
-			row := overlapRow{WorkerID: worker.ID, Rank: rank, Device: blocks[kvindex.Device], HostExtra: blocks[kvindex.HostPinned],
-				DiskExtra: blocks[kvindex.Disk] + blocks[kvindex.External]}
+			held := holds[kvindex.Rank{WorkerID: worker.ID, DPRank: rank}]
+			row := overlapRow{WorkerID: worker.ID, Rank: rank, Device: held[kvindex.Device], HostExtra: held[kvindex.HostPinned],
+				DiskExtra: held[kvindex.Disk] + held[kvindex.External]}
 			row.Host = row.Device + row.HostExtra
 			row.Disk = row.Host + row.DiskExtra
 			said.Workers = append(said.Workers, row)
 		}
 	}
-	answer(w, http.StatusOK, said)
+	return said
 }

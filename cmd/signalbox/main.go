@@ -25,6 +25,7 @@ func commands() []command {
 		{"indexer", "say over HTTP which engine holds which prefix: indexer --help", runIndexer},
 		{"slot-tracker", "count over HTTP what workers are busy with: slot-tracker --help", runSlotTracker},
 		{"select", "say over HTTP which worker a request should go to: select --help", runSelect},
+		{"router", "route requests at an endpoint of the request plane: router --help", runRouter},
 		{"explain", "show why requests went where they did: explain --help", runExplain},
 		{"verify", "compare with recorded answers: verify PATH…", runVerify},
 		{"render", "show what a model's chat template makes of a request: render MODEL_DIR < body.json", runRender},

@@ -190,3 +190,11 @@ func (r *Router) AppendProspects(list []Prospect, given Given) []Prospect {
 	})
 	return list
 }
+
+// Find looks up what every rank holds of a prompt; nothing without an index.
+func (r *Router) Find(matches *kvindex.Matches, query kvindex.Query) {
+	matches.Ranks = matches.Ranks[:0]
+	if r.options.Index != nil && len(query.Locals) > 0 {
+		r.options.Index.Find(matches, query)
+	}
+}
