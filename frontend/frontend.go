@@ -16,6 +16,7 @@ import (
 	"signalbox/observe"
 	"signalbox/pipeline"
 	"signalbox/router"
+	"signalbox/transport/tcp"
 )
 
 // Frontend is a running frontend. Stop ends it.
@@ -51,6 +52,12 @@ func Start(ctx context.Context, options Options) (*Frontend, error) {
 		f.stages.OnStep = logStep(options.Logger)
 	}
 	f.plane = observe.NewPlane(options.Metrics, f.stages)
+	traffic := func() tcp.Traffic { return tcp.Traffic{} }
+	if counted, counts := options.Transport.(interface{ Traffic() tcp.Traffic }); counts {
+		traffic = counted.Traffic
+	}
+	f.plane.Traffic(options.Metrics, func() uint64 { return traffic().Sent }, func() uint64 { return traffic().Received },
+		func() uint64 { return traffic().AcceptBackoffs })
 	f.text = observe.NewText(options.Metrics, f.stages)
 	f.routers = observe.NewRouters(options.Metrics, options.Backend.InstanceID())
 	if options.Explain {

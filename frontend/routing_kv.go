@@ -218,10 +218,11 @@ func (k *kvRouting) Members(set *model.Set) {
 		if _, known := k.known[id]; known {
 			continue
 		}
-		k.known[id] = c.PublishesEvents != nil && !*c.PublishesEvents && set.Key.Role != card.DecodeWorker // those are chosen by load
+		mute := c.PublishesEvents != nil && !*c.PublishesEvents
+		k.known[id] = mute && set.Key.Role != card.DecodeWorker // those are chosen by load: nobody misses their events
 		if k.known[id] {
 			silent = append(silent, id)
-		} else if k.feed != nil {
+		} else if k.feed != nil && !mute {
 			for rank := range max(1, c.Ranks) {
 				k.feed.Expect(id, c.RankStart+rank)
 			}

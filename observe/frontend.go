@@ -256,6 +256,10 @@ func (r *request) End(usage pipeline.Usage, p *problem.Problem, cancelled bool) 
 	took := time.Since(r.start)
 	if r.model == nil {
 		f.started.WithLabelValues(r.endpoint, label, r.kind).Inc()
+		f.duration.WithLabelValues(label).Observe(took.Seconds())
+		for _, gauge := range []*prometheus.GaugeVec{f.active, f.inflight, f.queued} {
+			gauge.WithLabelValues(label) // there at zero, as of any model
+		}
 	} else {
 		f.active.WithLabelValues(label).Dec()
 	}

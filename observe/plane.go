@@ -38,6 +38,21 @@ func NewPlane(registry prometheus.Registerer, stages *Stages) *Plane {
 	return p
 }
 
+// Traffic shows the bytes that went over the connections for requests, and how often none could be accepted.
+func (p *Plane) Traffic(registry prometheus.Registerer, sent, received, backoffs func() uint64) {
+	for _, row := range []struct {
+		name, help string
+		count      func() uint64
+	}{
+		{"bytes_sent_total", "Bytes of requests sent to workers", sent},
+		{"bytes_received_total", "Bytes received on the connections for requests; answers come over others", received},
+		{"accept_backoff_total", "Times that no connection with an answer could be accepted", backoffs},
+	} {
+		registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "dynamo_transport_tcp_" + row.name, Help: row.help},
+			func() float64 { return float64(row.count()) }))
+	}
+}
+
 // Sender returns the sender with everything that goes through it measured.
 func (p *Plane) Sender(inner inference.Sender) inference.Sender { return &measuredSender{inner, p} }
 

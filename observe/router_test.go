@@ -63,7 +63,13 @@ func TestRouterMetricsAreThoseOfTheBoards(t *testing.T) {
 		Events: func() EventStats {
 			return EventStats{Applied: map[EventOutcome]uint64{{"stored", "ok"}: 9}, Gaps: 1, Sources: map[string]int{"active": 4}}
 		},
-		Mismatch: func() int { return 1 },
+		Mismatch:             func() int { return 1 },
+		Peers:                func() PeerStats { return PeerStats{Sources: 2, Messages: 3, Events: 8, Missing: 1, BadPayloads: 4} },
+		ConfiguredPrediction: "lru", EffectivePrediction: "lru",
+		LRU: func() kvindex.LRUStats { return kvindex.LRUStats{Evicted: 6, Holds: 2} },
+		Classes: func(list []kv.ClassStats) []kv.ClassStats {
+			return append(list, kv.ClassStats{Class: "default", Received: 5})
+		},
 	})
 	// An adapter's set has the same workers: its share of their load adds up, the workers are registered once.
 	stopAdapter := routers.Pool(PoolLabels{Namespace: "ns", Component: "backend", Endpoint: "generate", Model: "adapter", WorkerType: "decode"}).Watch(Probe{Loads: loads})
@@ -74,6 +80,9 @@ func TestRouterMetricsAreThoseOfTheBoards(t *testing.T) {
 	prefill.Decided(&router.Placement{QueryOnly: true}, steps)
 	decode.Ended(30)
 	decode.Ended(0)
+	decode.Transferred(time.Second)
+	decode.FirstToken(time.Second)
+	decode.Reused(7)
 
 	values, bounds := gather(t, registry)
 	process := "router_id=255,worker_id=ff"
@@ -88,6 +97,19 @@ func TestRouterMetricsAreThoseOfTheBoards(t *testing.T) {
 		"dynamo_component_router_kv_event_source_mismatch_workers{dynamo_component=backend,dynamo_namespace=ns,model=m,target_component=backend,target_endpoint=generate,target_namespace=ns,worker_id=ff,worker_type=decode}": 1,
 		"dynamo_component_kv_cache_events_applied{dynamo_component=backend,dynamo_namespace=ns,event_type=stored,status=ok,worker_id=ff}":                                                                                      9,
 		"dynamo_component_router_kv_zmq_ingress_sources{dynamo_component=backend,dynamo_namespace=ns,state=active,worker_id=ff}":                                                                                               4,
+		"dynamo_component_router_kv_transfer_estimated_latency_seconds{dynamo_component=backend,dynamo_namespace=ns," + process + "}":                                                                                          1,
+		"dynamo_component_router_time_to_first_token_seconds{dynamo_component=backend,dynamo_namespace=ns," + process + "}":                                                                                                    1,
+		"dynamo_component_router_kv_worker_reused_tokens_total{dynamo_component=backend,dynamo_namespace=ns,model=m,phase=," + process + "}":                                                                                   7,
+		"dynamo_component_kv_cache_events_applied{dynamo_component=backend,dynamo_namespace=ns,event_type=cleared,status=invalid_block,worker_id=ff}":                                                                          0,
+		"dynamo_component_router_active_sequence_zmq_ingress_sources{dynamo_component=backend,dynamo_namespace=ns,worker_id=ff}":                                                                                               2,
+		"dynamo_component_router_active_sequence_zmq_ingress_sequence_gaps_total{dynamo_component=backend,dynamo_namespace=ns,worker_id=ff}":                                                                                   1,
+		"dynamo_component_router_active_sequence_zmq_ingress_payload_decode_errors_total{dynamo_component=backend,dynamo_namespace=ns,worker_id=ff}":                                                                           4,
+		"dynamo_component_router_active_sequence_ingress_events_applied_total{dynamo_component=backend,dynamo_namespace=ns,model=m,routing_group=default,worker_id=ff,worker_type=decode}":                                     8,
+		"dynamo_component_router_approximate_cache_effective_policy{dynamo_component=backend,dynamo_namespace=ns,policy=lru,worker_id=ff}":                                                                                     1,
+		"dynamo_component_router_approximate_cache_effective_policy{dynamo_component=backend,dynamo_namespace=ns,policy=ttl,worker_id=ff}":                                                                                     0,
+		"dynamo_component_router_approximate_lru_evicted_blocks_total{dynamo_component=backend,dynamo_namespace=ns,worker_id=ff}":                                                                                              6,
+		"dynamo_frontend_router_admission_received_total{model=m,policy_class=default,worker_type=decode}":                                                                                                                     5,
+		"dynamo_frontend_router_admission_rejected_total{model=m,policy_class=default,reason=predicted_miss,worker_type=decode}":                                                                                               0,
 		"dynamo_router_overhead_scheduling_ms{router_id=255}":                                                                                                                                                                  3,
 		"dynamo_router_shared_cache_errors_total{router_id=255}":                                                                                                                                                               0,
 		"dynamo_frontend_worker_active_decode_blocks{dp_rank=1,worker_id=7,worker_type=decode}":                                                                                                                                8,

@@ -45,6 +45,9 @@ type measuredDecoder struct {
 	inner pipeline.Decoder
 	text  *Text
 	steps int
+	// timed is how long samples of the answer's tokens took.
+	timed   time.Duration
+	samples int
 }
 
 // Step implements pipeline.Decoder.
@@ -56,7 +59,7 @@ func (d *measuredDecoder) Step(id uint32) string {
 	start := time.Now()
 	text := d.inner.Step(id)
 	took := time.Since(start)
-	d.text.latency.Observe(took.Seconds() * 1000)
+	d.timed, d.samples = d.timed+took, d.samples+1
 	d.text.micros.Add(took.Seconds() * 1e6 * sampled)
 	d.text.tokens.Add(float64(min(d.steps, sampled)))
 	return text
@@ -67,7 +70,10 @@ func (d *measuredDecoder) Flush() string {
 	if rest := (d.steps - 1) % sampled; d.steps > 0 && rest > 0 {
 		d.text.tokens.Add(float64(rest))
 	}
-	d.steps = 0
+	if d.samples > 0 { // once for an answer: the average of its tokens
+		d.text.latency.Observe(d.timed.Seconds() * 1000 / float64(d.samples))
+	}
+	d.steps, d.timed, d.samples = 0, 0, 0
 	return d.inner.Flush()
 }
 

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -20,13 +21,22 @@ type attempt struct {
 	reused    bool      // the worker has said what it took from its cache
 }
 
-// noteReuse tells the router, once, what the worker took from its cache.
-func (a *attempt) noteReuse(usage *inference.Usage) {
-	if a.reused || usage == nil || usage.CachedTokens == nil {
+// noteReuse tells the router, once, what the worker reports to have taken from its cache: engines say it with the end of an answer, in
+// engine_data.
+func (a *attempt) noteReuse(output *inference.Output) {
+	if a.reused || output.EngineData == nil {
 		return
 	}
+	var report struct {
+		Hit *struct {
+			Reused uint32 `json:"reused_tokens"`
+		} `json:"kv_cache_hit"`
+	}
+	if json.Unmarshal(output.EngineData, &report) != nil || report.Hit == nil {
+		return // it is data of the engine's own
+	}
 	a.reused = true
-	a.placement.Reused(int(*usage.CachedTokens))
+	a.placement.Reused(int(report.Hit.Reused))
 }
 
 // end releases what the attempt holds. Only the first call's outcome counts.

@@ -176,7 +176,7 @@ func drain(ctx context.Context, a *attempt) {
 			return
 		}
 		a.placement.Progress(len(output.TokenIDs))
-		a.noteReuse(output.Usage)
+		a.noteReuse(output)
 	}
 }
 
@@ -206,7 +206,7 @@ func (r *Run) awaitPrefill(a *attempt, start time.Time) error {
 	}
 	result := inference.PrefillResult{DisaggregatedParams: cloneOpaque(first.DisaggregatedParams)}
 	a.placement.Progress(len(first.TokenIDs))
-	a.noteReuse(first.Usage)
+	a.noteReuse(first)
 	if first.Usage != nil {
 		result.CachedTokens = first.Usage.CachedTokens
 		r.noteUsage(first.Usage)
@@ -241,7 +241,7 @@ func (r *Run) releasePrefill() {
 
 func (r *Run) drainPrefill(a *attempt) error {
 	for {
-		_, err := a.stream.Next(r.context)
+		output, err := a.stream.Next(r.context)
 		if err == io.EOF {
 			a.end(nil)
 			return nil
@@ -250,6 +250,7 @@ func (r *Run) drainPrefill(a *attempt) error {
 			a.end(err)
 			return err
 		}
+		a.noteReuse(output)
 	}
 }
 

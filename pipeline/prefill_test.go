@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -188,4 +189,34 @@ func TestACancelledRequestIsFetchedFromThePrefillWorker(t *testing.T) {
 	b.ledger.settled(t, "1 Cancelled")
 	pool.settled(t, "2 ")
 	eventually(t, "all streams are closed", func() bool { return b.workers.streams() == 0 })
+}
+
+// reuseNotes collects what workers report of their caches.
+type reuseNotes struct {
+	mu     sync.Mutex
+	tokens []int
+}
+
+func (n *reuseNotes) Reused(tokens int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.tokens = append(n.tokens, tokens)
+}
+
+// What an engine reports of its cache at the end of an answer reaches the router, once; other data of its own does not.
+func TestReportsOfReuseReachTheRouter(t *testing.T) {
+	notes := &reuseNotes{}
+	placement := router.NewPlacement(router.Pin{WorkerID: 1}, nil)
+	placement.Reuse = notes
+	a := &attempt{placement: placement}
+	for _, data := range []string{"", `{"x":1}`, `[]`, `{"kv_cache_hit":null}`, `{"kv_cache_hit":{"prompt_tokens":9,"reused_tokens":4}}`, `{"kv_cache_hit":{"reused_tokens":5}}`} {
+		output := &inference.Output{}
+		if data != "" {
+			output.EngineData = []byte(data)
+		}
+		a.noteReuse(output)
+	}
+	if !slices.Equal(notes.tokens, []int{4}) {
+		t.Errorf("told %v, want 4 once", notes.tokens)
+	}
 }

@@ -168,7 +168,7 @@ func (r *Run) absorb(output *inference.Output) error {
 		return inference.Errorf(inference.BackendUnknown, "%s", output.FinishMessage)
 	}
 	r.noteUsage(output.Usage)
-	r.current.noteReuse(output.Usage)
+	r.current.noteReuse(output)
 	c, err := r.choice(output.Index)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,6 +35,21 @@ type Client struct {
 	gone    map[uint64]time.Time
 	closed  bool
 	wait    sync.WaitGroup
+
+	sent, received, backoffs atomic.Uint64
+}
+
+// Traffic counts what went over connections for requests since the start; answers come over others.
+type Traffic struct {
+	// Sent and Received are bytes: requests out, acknowledgements in.
+	Sent, Received uint64
+	// AcceptBackoffs are the times that no connection could be accepted.
+	AcceptBackoffs uint64
+}
+
+// Traffic returns the counts.
+func (c *Client) Traffic() Traffic {
+	return Traffic{Sent: c.sent.Load(), Received: c.received.Load(), AcceptBackoffs: c.backoffs.Load()}
 }
 
 // tombstone is how long a worker that discovery dropped fails requests that race with the news.
@@ -289,6 +305,7 @@ func (c *Client) accept() {
 			if closed {
 				return
 			}
+			c.backoffs.Add(1)
 			time.Sleep(10 * time.Millisecond) // out of file descriptors, most likely: let some go
 			continue
 		}

@@ -97,7 +97,9 @@ func (l *link) write() {
 			continue
 		}
 		_ = l.conn.SetWriteDeadline(deadline(l.pool.client.options.AckTimeout))
-		if _, err := batch.WriteTo(l.conn); err != nil {
+		written, err := batch.WriteTo(l.conn)
+		l.pool.client.sent.Add(uint64(written))
+		if err != nil {
 			l.fail(err)
 			return
 		}
@@ -112,6 +114,7 @@ func (l *link) read() {
 	for {
 		text, err := wire.ReadAck(reader)
 		if err == nil {
+			l.pool.client.received.Add(uint64(wire.PrefixOfAck + len(text)))
 			err = l.acknowledge(text)
 		}
 		if err != nil {

@@ -118,9 +118,12 @@ func AppendAck(dst []byte, text string) []byte {
 // maxAck bounds the text of a rejection, in bytes.
 const maxAck = 64 << 10
 
+// PrefixOfAck is the size of what stands before the text of an acknowledgement, in bytes.
+const PrefixOfAck = 4
+
 // ReadAck reads one acknowledgement and returns its text, "" for acceptance.
 func ReadAck(source io.Reader) (string, error) {
-	var length [4]byte
+	var length [PrefixOfAck]byte
 	if _, err := io.ReadFull(source, length[:]); err != nil {
 		return "", err
 	}
