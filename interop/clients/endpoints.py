@@ -18,7 +18,7 @@ async def main(runtime: DistributedRuntime):
         try:
             if name not in clients:
                 clients[name] = await runtime.endpoint(name).client()
-                await clients[name].wait_for_instances()
+                await asyncio.wait_for(clients[name].wait_for_instances(), 60)
             items = []
             async for item in await clients[name].generate(question["request"]):
                 items.append({"data": item.data(), "event": item.event(), "error": item.is_error(), "comments": item.comments()})
