@@ -37,6 +37,11 @@ func runFrontend(args []string) error {
 		return err
 	}
 	logger := newLogger(s.Monitoring.Log, s.Monitoring.LogJSON)
+	logger, stopLogs, err := exporting(context.Background(), logger)
+	if err != nil {
+		return err
+	}
+	defer stopLogs()
 	for _, w := range warnings {
 		logger.Warn(w.Text)
 	}

@@ -1,4 +1,5 @@
-// Package otlp exports spans by the OpenTelemetry protocol over gRPC, as the variables of OpenTelemetry say.
+// Package otlp exports spans and logs by the OpenTelemetry protocol, over gRPC or as protobuf over HTTP, as the variables of
+// OpenTelemetry say.
 package otlp
 
 import (
@@ -12,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
@@ -20,11 +22,8 @@ import (
 	"signalbox/observe"
 )
 
-const (
-	// defaultService is the name that the spans of the whole fleet carry.
-	defaultService  = "dynamo"
-	defaultEndpoint = "http://localhost:4317"
-)
+// defaultService is the name that the spans of the whole fleet carry.
+const defaultService = "dynamo"
 
 // Tracer makes and exports spans. It is safe for use by many goroutines.
 type Tracer struct {
@@ -35,27 +34,12 @@ type Tracer struct {
 
 var _ observe.Tracer = (*Tracer)(nil)
 
-// FromEnvironment returns a tracer when OTEL_EXPORT_ENABLED asks for one, else nil. It reads OTEL_EXPORTER_OTLP_TRACES_ENDPOINT (else
-// OTEL_EXPORTER_OTLP_ENDPOINT), OTEL_EXPORTER_OTLP_TRACES_PROTOCOL (else OTEL_EXPORTER_OTLP_PROTOCOL; only grpc),
-// OTEL_SERVICE_NAME and OTEL_TRACES_SAMPLE_RATIO; queues and time-outs have the variables of OpenTelemetry's own library.
+// FromEnvironment returns a tracer when OTEL_EXPORT_ENABLED asks for one, else nil. It reads the variables of [Target] for TRACES,
+// OTEL_SERVICE_NAME and OTEL_TRACES_SAMPLE_RATIO; headers, certificates, compression, time-outs and queues have the variables of
+// OpenTelemetry's own library.
 func FromEnvironment(ctx context.Context, get func(string) string, truthy func(string) bool) (*Tracer, error) {
 	if !truthy(get("OTEL_EXPORT_ENABLED")) {
 		return nil, nil
-	}
-	first := func(names ...string) string {
-		for _, name := range names {
-			if value := get(name); value != "" {
-				return value
-			}
-		}
-		return ""
-	}
-	if protocol := first("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); protocol != "" && protocol != "grpc" {
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL is %q: only grpc is built in", protocol)
-	}
-	endpoint := first("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-	if endpoint == "" {
-		endpoint = defaultEndpoint
 	}
 	ratio := 1.0
 	if text := get("OTEL_TRACES_SAMPLE_RATIO"); text != "" {
@@ -64,15 +48,27 @@ func FromEnvironment(ctx context.Context, get func(string) string, truthy func(s
 			return nil, fmt.Errorf("OTEL_TRACES_SAMPLE_RATIO is %q: a number from 0 to 1 is needed", text)
 		}
 	}
-	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(endpoint)) // connects when there is something to send
+	target, err := targetOf(get, "TRACES", "/v1/traces")
 	if err != nil {
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_ENDPOINT %s: %w", endpoint, err)
+		return nil, err
 	}
-	service := get("OTEL_SERVICE_NAME")
-	if service == "" {
-		service = defaultService
+	var exporter sdk.SpanExporter // it connects when there is something to send
+	if target.HTTP {
+		exporter, err = otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(target.URL))
+	} else {
+		exporter, err = otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(target.URL))
 	}
-	return New(sdk.NewBatchSpanProcessor(exporter), service, ratio), nil
+	if err != nil {
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_ENDPOINT %s: %w", target.URL, err)
+	}
+	return New(sdk.NewBatchSpanProcessor(exporter), service(get), ratio), nil
+}
+
+func service(get func(string) string) string {
+	if name := get("OTEL_SERVICE_NAME"); name != "" {
+		return name
+	}
+	return defaultService
 }
 
 // New returns a tracer that gives its spans to the processor. ratio is the part of requests that is traced; a request that comes with
