@@ -18,7 +18,7 @@ type catalog struct{ frontend *Frontend }
 func (c catalog) Find(name string) openai.Model {
 	found, any := c.pick(name)
 	if found != nil {
-		return served{found}
+		return c.frontend.holder.holding(served{found})
 	}
 	if held := c.frontend.holder.model(name); held != nil {
 		return held

@@ -201,15 +201,6 @@ func (m heldModel) Ready() bool { return true }
 // Serves implements openai.Model.
 func (m heldModel) Serves(kind openai.Kind) bool { return m.kept.serves(kind) }
 
-// Generate implements openai.Model.
-func (m heldModel) Generate(ctx context.Context, job *pipeline.Job) (openai.Generation, error) {
-	found, err := m.holder.await(ctx, m.kept.listing.Name)
-	if err != nil {
-		return nil, err
-	}
-	return found.Generate(ctx, job)
-}
-
 // Forward implements openai.Model.
 func (m heldModel) Forward(ctx context.Context, id string, body []byte) (inference.Stream, error) {
 	found, err := m.holder.await(ctx, m.kept.listing.Name)

@@ -2,12 +2,15 @@ package frontend
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"signalbox/inference"
 )
 
 const heldBody = `{"model":"m","prompt":"where","max_tokens":2}`
@@ -139,4 +142,89 @@ func TestWithoutHoldingAModelGoesWithItsWorkers(t *testing.T) {
 		status, _ := f.post("/v1/completions", heldBody)
 		return status == 404
 	})
+}
+
+// dying is a worker that takes requests and goes before their first byte.
+type dying struct {
+	taken chan struct{} // one for each request
+	gone  chan struct{} // closed when it goes
+}
+
+// Send implements inference.Sender.
+func (d *dying) Send(context.Context, inference.Target, *inference.Request) (inference.Stream, error) {
+	d.taken <- struct{}{}
+	return dyingStream{d.gone}, nil
+}
+
+type dyingStream struct{ gone chan struct{} }
+
+// Next implements inference.Stream.
+func (s dyingStream) Next(ctx context.Context) (*inference.Output, error) {
+	select {
+	case <-s.gone:
+		return nil, inference.Errorf(inference.Disconnected, "the worker is gone")
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Buffered implements inference.Stream.
+func (dyingStream) Buffered() bool { return false }
+
+// Close implements inference.Stream.
+func (dyingStream) Close() error { return nil }
+
+// TestARequestWhoseLastWorkerDiesIsHeld: placed, not answered yet, and nobody else is there. It waits like one that comes later, within
+// the same bounds, and is answered by who comes.
+func TestARequestWhoseLastWorkerDiesIsHeld(t *testing.T) {
+	f := start(t, func(o *Options) { o.Hold = HoldOptions{Patience: time.Minute, Limit: 2} })
+	worker := &dying{make(chan struct{}, 8), make(chan struct{})}
+	f.addWorker(worker)
+	f.waitReady(1)
+	answers := make(chan string, 3)
+	for _, body := range []string{heldBody, strings.TrimSuffix(heldBody, "}") + `,"stream":true}`, `{"model":"m","messages":[{"role":"user","content":"hello"}],"max_tokens":2}`} {
+		path := "/v1/completions"
+		if strings.Contains(body, "messages") {
+			path = "/v1/chat/completions"
+		}
+		go func() {
+			status, text := f.post(path, body)
+			answers <- fmt.Sprint(status, " ", text)
+		}()
+	}
+	for range 3 {
+		<-worker.taken
+	}
+	if err := f.backends[0].Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return len(f.frontend.manager.Served()) == 0 })
+	close(worker.gone)
+	// A stream that has begun tells it in an event.
+	if refused := <-answers; !strings.HasPrefix(refused, "529") && !strings.Contains(refused, "SIGNALBOX_HOLD_REQUESTS") {
+		t.Errorf("beyond the limit: %s", refused)
+	}
+	waitFor(t, func() bool { return held(f) == 2 })
+	f.engine(nil)
+	for range 2 {
+		if answer := <-answers; !strings.HasPrefix(answer, "200") || strings.Contains(answer, `"error"`) || !strings.Contains(answer, `"finish_reason":"length"`) {
+			t.Errorf("a request that was held: %s", answer)
+		}
+	}
+	waitFor(t, func() bool { return held(f) == 0 })
+}
+
+// TestHoldingEndsInTime: a worker that takes requests and breaks them off, again and again, does not hold them for ever.
+func TestHoldingEndsInTime(t *testing.T) {
+	f := start(t, func(o *Options) { o.Hold = HoldOptions{Patience: 300 * time.Millisecond, Limit: 2} })
+	worker := &dying{make(chan struct{}, 1000), make(chan struct{})}
+	close(worker.gone)
+	f.addWorker(worker)
+	f.waitReady(1)
+	if status, text := f.post("/v1/completions", heldBody); status < 500 {
+		t.Errorf("status %d, %s", status, text)
+	}
+	if n := len(worker.taken); n == 0 || n > 50 {
+		t.Errorf("the worker was asked %d times", n)
+	}
 }
