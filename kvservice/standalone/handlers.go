@@ -180,7 +180,7 @@ func (s *Service) overlapScores(_ context.Context, call *tcp.Call) error {
 	if question.Tokens == nil {
 		return invalid("get_overlap_scores: token_ids is missing")
 	}
-	hasher, err := kvhash.New(kvhash.Scope{BlockSize: s.options.BlockSize, LoRA: question.Adapter, CacheNamespace: question.Namespace})
+	hasher, err := kvhash.New(kvhash.Scope{BlockSize: s.options.BlockSize, LoRA: question.Adapter, CacheNamespace: question.Namespace, Eagle: s.eagle})
 	if err != nil {
 		return invalid("get_overlap_scores: %v", err)
 	}

@@ -59,6 +59,7 @@ type Service struct {
 	pool    *router.Pool
 	router  router.Router
 	end     func()
+	eagle   bool // the workers speculate with overlapping blocks
 	cancel  context.CancelFunc
 	wait    sync.WaitGroup
 	targets atomic.Pointer[map[uint64]inference.Target]
@@ -115,7 +116,7 @@ func (s *Service) start() error {
 	set := s.members.set(&s.options)
 	made, end, err := s.options.Route(s.pool, set)
 	if err == nil {
-		s.router, s.end = made, end
+		s.router, s.end, s.eagle = made, end, set.Card.Runtime.Eagle
 		s.watching, _ = made.(interface{ Members(*model.Set) })
 	}
 	s.mutex.Unlock()
