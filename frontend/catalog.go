@@ -80,6 +80,17 @@ func (c catalog) Any(kind openai.Kind) bool {
 	}) || c.frontend.holder.serves(kind)
 }
 
+// Names implements openai.Models.
+func (c catalog) Names(kind openai.Kind) []string {
+	var names []string
+	for _, entry := range c.frontend.manager.Served() {
+		if name := entry.Set.Card.DisplayName; entry.Server.frontable() && entry.Server.serves(kind) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // List implements openai.Models.
 func (c catalog) List() []openai.Listing {
 	list := []openai.Listing{}

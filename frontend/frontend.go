@@ -37,6 +37,7 @@ type Frontend struct {
 	onDecision func(*inference.Request, *router.Decision)
 	managed    chan struct{} // closed once manager is set
 	companion  Companion     // nil for none
+	rl         *rlList       // nil unless asked for
 }
 
 // Start begins to serve. The listener is up when it returns, with or without workers.
@@ -98,6 +99,13 @@ func Start(ctx context.Context, options Options) (*Frontend, error) {
 			return nil, err
 		}
 	}
+	if options.RL != nil {
+		if f.rl, err = f.listRL(*options.RL); err != nil {
+			err = errors.Join(err, f.door.Shutdown())
+			manager.Close()
+			return nil, err
+		}
+	}
 	f.canary = observe.NewCanary(options.Metrics)
 	return f, nil
 }
@@ -129,6 +137,7 @@ func (f *Frontend) Stop() error {
 	if f.companion != nil {
 		err = errors.Join(err, f.companion.Shutdown())
 	}
+	err = errors.Join(err, f.rl.close())
 	f.manager.Close()
 	f.canary.Close()
 	return err

@@ -89,6 +89,9 @@ type Options struct {
 	// Extensions are further routes.
 	Extensions []Extension
 
+	// RL lists workers for reinforcement learning on a listener of its own; nil does not.
+	RL *RLOptions
+
 	HTTP     HTTPOptions
 	API      openai.Options
 	Metrics  *prometheus.Registry
@@ -148,6 +151,8 @@ type HTTPOptions struct {
 // Endpoints are the paths of the routes.
 type Endpoints struct {
 	Chat, Completions, Embeddings, Responses, Models, Anthropic, Health, Live, Metrics, Classify, Pooling string
+	// GenerateVLLM and GenerateSGLang are the routes in the shape of one engine; "" leaves them out.
+	GenerateVLLM, GenerateSGLang string
 }
 
 // DefaultEndpoints are the paths that clients expect.

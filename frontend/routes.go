@@ -56,6 +56,12 @@ func (f *Frontend) handler() (http.Handler, error) {
 	media(openai.Classify, api.Classify, "PoolingRequest", "Classes of texts", e.Classify)
 	media(openai.Classify, api.Rerank, "RerankRequest", "Documents by how well they answer a query", "/v1/rerank")
 	media(openai.Pooling, api.Pooling, "PoolingRequest", "Pooled vectors of texts", e.Pooling)
+	if e.GenerateVLLM != "" {
+		routes = append(routes, frontdoor.Route{Path: e.GenerateVLLM, Methods: post, Handler: track(api.GenerateVLLM), On: inference, Summary: "Tokens from tokens, in vLLM's words", Request: "VLLMGenerateRequest"})
+	}
+	if e.GenerateSGLang != "" {
+		routes = append(routes, frontdoor.Route{Path: e.GenerateSGLang, Methods: []string{http.MethodPost, http.MethodPut}, Handler: track(api.GenerateSGLang), On: inference, Summary: "A stream of SGLang's answers from tokens", Request: "SGLangGenerateRequest"})
+	}
 	// It exists and is off, which is how clients learn that no model here serves it.
 	routes = append(routes, frontdoor.Route{Path: "/v1/realtime", Methods: get, Handler: http.NotFoundHandler(), On: func() bool { return false }})
 	if o.HTTP.EnableAnthropic && o.Companion == nil {

@@ -1,6 +1,7 @@
 package frontend
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -238,7 +239,13 @@ var kinds = map[openai.Kind]card.ModelType{openai.Chat: card.Chat, openai.Comple
 	openai.Images: card.Images, openai.Videos: card.Videos, openai.Audios: card.Audios, openai.Classify: card.Classify, openai.Pooling: card.Pooling,
 	openai.Realtime: card.Realtime, openai.Tensor: card.TensorBased}
 
+// capabilities are the members of a card's runtime data by which workers offer the routes of their engine.
+var capabilities = map[openai.Kind]string{openai.VLLMGenerate: "vllm_inference_v1_generate", openai.SGLangGenerate: "sglang_generate"}
+
 func (s *server) serves(kind openai.Kind) bool {
+	if capability := capabilities[kind]; capability != "" {
+		return s.pipeline != nil && string(bytes.TrimSpace(s.card.Runtime.RuntimeData[capability])) == "true"
+	}
 	flag, known := kinds[kind]
 	return known && s.card.ModelType.Has(flag)
 }

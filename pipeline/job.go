@@ -23,6 +23,9 @@ type Job struct {
 	Streaming bool
 	// Endpoint is the API's metric label, e.g. "chat_completions".
 	Endpoint string
+	// Verbatim sends the request as it is, with its own tokens, limits and options, and returns what the worker sends item by item,
+	// unread: its tokens, log probabilities and engine data.
+	Verbatim bool
 	// Extras name what the client wants disclosed in nvext; they decide which bookkeeping is done.
 	Extras Extras
 }
@@ -119,6 +122,8 @@ type Delta struct {
 
 	// EngineData is the worker's raw JSON for nvext.engine_data; nil when absent.
 	EngineData []byte
+	// Transfer is the worker's raw JSON about where its KV cache can be had; of verbatim jobs only.
+	Transfer []byte
 
 	// Event and Comments carry a worker's annotation; the other members are then empty.
 	Event    string

@@ -50,8 +50,11 @@ type Run struct {
 
 // Generate starts a generation. It returns once a worker has accepted the request.
 func (p *Pipeline) Generate(ctx context.Context, job *Job) (*Run, error) {
-	prompt, err := p.prepare(ctx, job)
-	if err != nil {
+	var prompt prepared
+	var err error
+	if job.Verbatim {
+		job.Request.Model = p.Model.Name
+	} else if prompt, err = p.prepare(ctx, job); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -185,7 +188,9 @@ func (r *Run) absorb(output *inference.Output) error {
 	if c.done {
 		return nil
 	}
-	if err := r.advance(c, output); err != nil {
+	if r.job.Verbatim {
+		r.passOn(c, output)
+	} else if err := r.advance(c, output); err != nil {
 		return err
 	}
 	if c.done {
@@ -239,7 +244,7 @@ func (r *Run) noteUsage(usage *inference.Usage) {
 // canMigrate tells whether the stream may still move to another worker.
 func (r *Run) canMigrate() bool {
 	p := r.pipeline
-	return p.MigrationLimit > 0 && r.migrated < p.MigrationLimit && r.expected == 1 && r.request.Sampling.Guided == nil
+	return p.MigrationLimit > 0 && r.migrated < p.MigrationLimit && r.expected == 1 && r.request.Sampling.Guided == nil && !r.job.Verbatim
 }
 
 // complete ends a run whose stream broke when all tokens that it may have were there: only the word of its end is missing.

@@ -211,6 +211,14 @@ type Protocol struct {
 	DisableExtensions      bool
 	DisableAdmin           bool
 	ParserVersion          string
+	// GenerateVLLM and GenerateSGLang serve the routes in the shape of those engines; ListRLWorkers serves /v1/rl/workers at RLPort.
+	GenerateVLLM, GenerateSGLang bool
+	ListRLWorkers                bool
+	RLPort                       int
+	RLEndpoint                   string
+	RLComponents                 string
+	RLTimeout                    int
+	RLProbes                     int
 }
 
 // Experimental is what may change.
@@ -224,6 +232,7 @@ type Experimental struct {
 // Paths are the routes that can be moved.
 type Paths struct {
 	Chat, Completions, Embeddings, Responses, Models, Anthropic, Health, Live, Metrics, Classify, Pooling string
+	GenerateVLLM, GenerateSGLang                                                                          string
 }
 
 // Environment is what only variables set.

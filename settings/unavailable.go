@@ -10,10 +10,7 @@ import "fmt"
 //
 // An entry goes away together with the change that makes its feature work.
 var Unavailable = map[string]string{
-	"vllm_inference_v1_generate": "vLLM's own generate route",
-	"sglang_generate":            "SGLang's own generate route",
-	"enable_rl":                  "the list of workers for reinforcement learning",
-	"response_plane=quic":        "the QUIC response plane",
+	"response_plane=quic": "the QUIC response plane",
 }
 
 // unavailable checks every setting that is not at its default against Unavailable.

@@ -27,9 +27,11 @@ func (e echo) Find(name string) openai.Model {
 func (echo) Any(openai.Kind) bool    { return true }
 func (echo) List() []openai.Listing  { return nil }
 func (echo) Readiness(string) []byte { return nil }
-func (echo) Name() string            { return "m" }
-func (echo) Ready() bool             { return true }
-func (echo) Serves(openai.Kind) bool { return true }
+
+func (echo) Names(openai.Kind) []string { return nil }
+func (echo) Name() string               { return "m" }
+func (echo) Ready() bool                { return true }
+func (echo) Serves(openai.Kind) bool    { return true }
 func (echo) Forward(context.Context, string, []byte) (inference.Stream, error) {
 	return nil, inference.Errorf(inference.Unknown, "not here")
 }

@@ -35,6 +35,9 @@ const (
 	Realtime
 	// Tensor serves tensors, over KServe alone.
 	Tensor
+	// VLLMGenerate and SGLangGenerate serve tokens in the shape of one engine.
+	VLLMGenerate
+	SGLangGenerate
 )
 
 // Model is one served model.
@@ -70,6 +73,8 @@ type Models interface {
 	Find(name string) Model
 	// Any tells whether some model serves the kind: routes of a kind that nobody serves are off.
 	Any(kind Kind) bool
+	// Names returns the names of the models that serve the kind.
+	Names(kind Kind) []string
 	// List returns the models that can serve now.
 	List() []Listing
 	// Readiness explains a model's state for /v1/models/{id}/ready; nil for an unknown name.

@@ -26,9 +26,11 @@ func (e echo) Find(name string) Model {
 func (echo) Any(Kind) bool           { return true }
 func (echo) List() []Listing         { return []Listing{{Name: "m"}} }
 func (echo) Readiness(string) []byte { return nil }
-func (echo) Name() string            { return "m" }
-func (echo) Ready() bool             { return true }
-func (echo) Serves(Kind) bool        { return true }
+
+func (echo) Names(Kind) []string { return nil }
+func (echo) Name() string        { return "m" }
+func (echo) Ready() bool         { return true }
+func (echo) Serves(Kind) bool    { return true }
 
 func (e echo) Generate(_ context.Context, job *pipeline.Job) (Generation, error) {
 	r := job.Request

@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -231,7 +234,7 @@ func frontendOptions(s *settings.Frontend, logger *slog.Logger) frontend.Options
 		inhibited = -1
 	}
 	h, p := &s.HTTP, &s.Protocol
-	return frontend.Options{
+	options := frontend.Options{
 		Filter:    discovery.NamespaceFilter{Exact: s.Discovery.Namespace, Prefix: s.Discovery.NamespacePrefix},
 		ModelName: s.Discovery.ModelName, BlockSize: uint32(blockSize),
 		Loader: &frontend.FileLoader{Resolver: &card.Resolver{ModelPath: s.Discovery.ModelPath}, ExcludeToolsWhenNone: p.ExcludeToolsWhenNone,
@@ -252,6 +255,20 @@ func frontendOptions(s *settings.Frontend, logger *slog.Logger) frontend.Options
 			Models: s.Paths.Models, Anthropic: s.Paths.Anthropic, Health: s.Paths.Health, Live: s.Paths.Live, Metrics: s.Paths.Metrics,
 			Classify: s.Paths.Classify, Pooling: s.Paths.Pooling},
 	}
+	if p.GenerateVLLM {
+		options.Endpoint.GenerateVLLM = s.Paths.GenerateVLLM
+	}
+	if p.GenerateSGLang {
+		options.Endpoint.GenerateSGLang = s.Paths.GenerateSGLang
+	}
+	if p.ListRLWorkers {
+		options.RL = &frontend.RLOptions{Address: net.JoinHostPort(listenHost(h.Host), strconv.Itoa(p.RLPort)), Namespace: s.Discovery.Namespace,
+			Endpoint: p.RLEndpoint, Timeout: time.Duration(p.RLTimeout) * time.Second, Probes: p.RLProbes}
+		if p.RLComponents != "" {
+			options.RL.Components = strings.Split(p.RLComponents, ",")
+		}
+	}
+	return options
 }
 
 // busyThresholds are the thresholds of models that have none of their own.
