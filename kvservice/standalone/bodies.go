@@ -6,8 +6,10 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
+	"signalbox/inference"
 	"signalbox/internal/packed"
 	"signalbox/router"
+	"signalbox/transport/wire"
 )
 
 // entry is a member of a map in MessagePack, both parts as they are written.
@@ -96,6 +98,27 @@ func addressed(body []byte, placement *router.Placement) ([]byte, error) {
 type passing struct {
 	placement                   *router.Placement
 	received, dispatched, first time.Time
+	// failure is what the worker said of a failure; nil while it said nothing.
+	failure *inference.Error
+}
+
+// outcome is how the request ended at the worker.
+func (p *passing) outcome() error {
+	if p.failure == nil {
+		return nil
+	}
+	return p.failure
+}
+
+// noteFailure reads an item that reports a failure.
+func (p *passing) noteFailure(item []byte) {
+	frame := msgp.AppendMapHeader(nil, 1)
+	frame = msgp.AppendString(frame, "data")
+	decoder := wire.ItemDecoder{Codec: inference.MessagePack}
+	read, err := decoder.Decode(append(frame, item...))
+	if p.failure = read.Failure; p.failure == nil {
+		p.failure = inference.Errorf(inference.Unknown, "the worker reports a failure that cannot be read: %v", err)
+	}
 }
 
 // take is given each item, and returns what is to be passed on: most items as they are.
@@ -103,6 +126,10 @@ func (p *passing) take(item []byte) ([]byte, error) {
 	wrapper, err := entries(item)
 	if err != nil {
 		return nil, err
+	}
+	if event, _, _ := msgp.ReadStringZC(get(wrapper, "event")); string(event) == "error" || get(wrapper, "error") != nil {
+		p.noteFailure(item)
+		return item, nil
 	}
 	text := get(wrapper, "data")
 	if text == nil || msgp.NextType(text) != msgp.MapType {

@@ -72,13 +72,19 @@ func (s *Service) generate(ctx context.Context, call *tcp.Call) error {
 	if err != nil {
 		return err
 	}
-	outcome := s.pass(ctx, call, placement, body, received)
-	placement.End(outcome)
-	return outcome
+	answers := passing{placement: placement, received: received}
+	err = s.pass(ctx, call, &answers, body)
+	if err != nil {
+		placement.End(err)
+	} else {
+		placement.End(answers.outcome())
+	}
+	return err
 }
 
-// pass sends a request to its worker and passes the answer on.
-func (s *Service) pass(ctx context.Context, call *tcp.Call, placement *router.Placement, body []byte, received time.Time) error {
+// pass sends a request to its worker and passes the answer on, and with it what the worker says of failures.
+func (s *Service) pass(ctx context.Context, call *tcp.Call, answers *passing, body []byte) error {
+	placement := answers.placement
 	target, known := (*s.targets.Load())[placement.WorkerID]
 	if !known {
 		return inference.Errorf(inference.CannotConnect, "instance_id=%d not found for endpoint %s", placement.WorkerID, s.options.Endpoint)
@@ -96,7 +102,7 @@ func (s *Service) pass(ctx context.Context, call *tcp.Call, placement *router.Pl
 	}
 	defer stream.Close()
 	placement.Dispatched()
-	answers := passing{placement: placement, received: received, dispatched: time.Now()}
+	answers.dispatched = time.Now()
 	for {
 		output, err := stream.Next(ctx)
 		if errors.Is(err, io.EOF) {
