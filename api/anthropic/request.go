@@ -114,6 +114,9 @@ func (a *API) read(document *jsontape.Document, r *inference.Request) (*messageR
 		r.TokenIDs = extension.TokenData
 	}
 	m.job.Extras = extension.Extras()
+	if !a.options.DisableExtensions {
+		r.ExtraArgs = extension.ExtraArguments(f.Node("nvext"), "stop_reason")
+	}
 	m.job.Streaming = m.stream
 	m.estimate = estimate(root)
 	return m, nil

@@ -19,17 +19,9 @@ func extraArguments(f *body.Fields, extension *nvext.Extension, disabled bool) [
 			engine[name] = raw
 		}
 	}
-	own := make(map[string]any)
+	var own map[string]any
 	if !disabled {
-		if len(extension.ExtraFields) > 0 {
-			own["extra_fields"] = extension.ExtraFields
-		}
-		if upload := f.Node("nvext").Get("metadata_upload"); upload.Present() {
-			own["metadata_upload"] = json.RawMessage(upload.Raw())
-		}
-		if extension.HasTokens {
-			own["token_in"] = true
-		}
+		own = extension.WorkerArguments(f.Node("nvext"))
 	}
 	all := make(map[string]any)
 	if len(engine) > 0 {

@@ -137,6 +137,9 @@ func (a *API) readResponses(document *jsontape.Document, r *inference.Request) (
 		r.TokenIDs = extension.TokenData
 	}
 	chat.UseRawPrompt = extension.UseRaw
+	if !a.options.DisableExtensions {
+		r.ExtraArgs = extension.ExtraArguments(f.Node("nvext"))
+	}
 	q.job.Extras = extension.Extras()
 	q.job.Streaming = q.stream
 	return q, nil
