@@ -33,6 +33,7 @@ type Frontend struct {
 	limiter    *pipeline.Limiter
 	thresholds *thresholds
 	holder     *holder
+	reached    reached
 	explainer  *explainer // nil when nobody wants to know
 	onDecision func(*inference.Request, *router.Decision)
 	managed    chan struct{} // closed once manager is set

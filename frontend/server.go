@@ -49,18 +49,22 @@ type member struct {
 }
 
 // build prepares a set: its files, tokenizer and template, its pool and router.
-func (f *Frontend) build(ctx context.Context, set *model.Set) (*server, error) {
+func (f *Frontend) build(ctx context.Context, set *model.Set) (made *server, err error) {
 	s := &server{frontend: f, key: set.Key, card: set.Card}
 	s.pool = router.NewPool(router.PoolOptions{Endpoint: set.Key.Endpoint.String(), Inhibited: f.options.Inhibited})
 	s.targets.Store(&map[uint64]member{})
 	s.update(set)
+	defer func() {
+		if err != nil {
+			s.forgetWorkers()
+		}
+	}()
 	if f.options.MinInitialWorkers > 0 {
 		if err := s.pool.WaitForWorkers(ctx, f.options.MinInitialWorkers); err != nil {
 			return nil, err
 		}
 	}
 	metrics := f.routers.Pool(poolLabels(set))
-	var err error
 	if s.rejection, err = newRejection(s, set.Card.RouterConfig); err != nil {
 		return nil, err
 	}
@@ -158,6 +162,9 @@ func (s *server) update(set *model.Set) {
 				"worker", m.Instance.InstanceID, "endpoint", m.Instance.EndpointID().String())
 			continue
 		}
+		if _, known := old[m.Instance.InstanceID]; !known {
+			s.frontend.reached.enter(m.Instance.InstanceID)
+		}
 		targets[m.Instance.InstanceID] = member{target: target, bootstrap: m.Card.Runtime.Bootstrap, ranks: m.Card.Runtime.Ranks}
 		workers = append(workers, routerWorker(m))
 	}
@@ -165,8 +172,7 @@ func (s *server) update(set *model.Set) {
 	s.pool.SetWorkers(workers)
 	for id := range old {
 		if _, still := targets[id]; !still {
-			s.frontend.options.Transport.Gone(id)
-			s.frontend.stages.Forget(id)
+			s.frontend.forget(id)
 		}
 	}
 }
@@ -198,11 +204,14 @@ func routerWorker(m model.Member) router.Worker {
 // Close implements model.Server.
 func (s *server) Close() {
 	s.closeRouter()
-	for id := range *s.targets.Load() {
-		s.frontend.options.Transport.Gone(id)
-	}
-	s.targets.Store(&map[uint64]member{})
+	s.forgetWorkers()
 	s.pool.SetWorkers(nil)
+}
+
+func (s *server) forgetWorkers() {
+	for id := range *s.targets.Swap(&map[uint64]member{}) {
+		s.frontend.forget(id)
+	}
 }
 
 func (s *server) target(workerID uint64) (inference.Target, bool) {
