@@ -146,50 +146,6 @@ func TestAKilledWorkerFailsNoRequestThatHadNoByte(t *testing.T) {
 	}
 }
 
-// TestDisaggregatedOnEveryPlane serves a model by a prefill worker and a decode worker: theirs behind this frontend, and these behind
-// theirs.
-func TestDisaggregatedOnEveryPlane(t *testing.T) {
-	answers := func(t *testing.T, f *frontend) {
-		t.Helper()
-		name := ""
-		eventually(t, "the model is served", func() bool {
-			names := f.models()
-			if len(names) > 0 {
-				name = names[0]
-			}
-			return name != ""
-		})
-		body := fmt.Sprintf(`{"model":%q,"prompt":"where does this train go today","max_tokens":5,"nvext":{"extra_fields":["worker_id"]}}`, name)
-		eventually(t, "both workers take part", func() bool {
-			status, text, err := f.post("/v1/completions", body)
-			_, prefill, found := strings.Cut(text, `"prefill_worker_id":`)
-			_, decode, both := strings.Cut(text, `"decode_worker_id":`)
-			return err == nil && status == 200 && found && both && strings.Contains(text, `"completion_tokens":5`) && digits(prefill) != digits(decode)
-		})
-	}
-	for _, r := range releases(t) {
-		if r.name == "1.5.1" {
-			continue // its mock worker has no such modes
-		}
-		for _, plane := range []string{"tcp", "nats"} {
-			t.Run(r.name+"/"+plane, func(t *testing.T) {
-				s := fileStore(t).over(t, plane, map[string]string{"tcp": "zmq", "nats": "nats"}[plane])
-				model := modelDirectory(t)
-				startMocker(t, r, s, model, "--disaggregation-mode", "prefill", "--endpoint", "dyn://dynamo.prefill.generate")
-				startMocker(t, r, s, model, "--disaggregation-mode", "decode")
-				answers(t, startOurs(t, s, "--router-mode", "kv"))
-			})
-			t.Run(r.name+"/"+plane+"/ours behind theirs", func(t *testing.T) {
-				s := fileStore(t).over(t, plane, map[string]string{"tcp": "zmq", "nats": "nats"}[plane])
-				args := append([]string{"worker", "--model-name", "interop", "--model-path", modelDirectory(t)}, s.flags()...)
-				start(t, s.environment(), program, append(args, "--disaggregation-mode", "prefill")...)
-				start(t, s.environment(), program, append(args, "--disaggregation-mode", "decode")...)
-				answers(t, startTheirs(t, r, s, "--router-mode", "kv"))
-			})
-		}
-	}
-}
-
 // digits returns the number that a text begins with.
 func digits(text string) string {
 	end := strings.IndexFunc(text, func(c rune) bool { return c < '0' || c > '9' })

@@ -184,7 +184,9 @@ func startTheirs(t *testing.T, r release, store store, args ...string) *frontend
 	t.Helper()
 	port := freePort(t)
 	args = append([]string{"-m", "dynamo.frontend", "--http-host", "127.0.0.1", "--http-port", strconv.Itoa(port)}, append(store.flags(), args...)...)
-	return &frontend{start(t, store.environment(), r.python, args...), fmt.Sprintf("http://127.0.0.1:%d", port)}
+	// On two processors its two threads can wait for each other while it registers with NATS, before it has answered anything.
+	environment := append(store.environment(), "DYN_RUNTIME_NUM_WORKER_THREADS=8")
+	return &frontend{start(t, environment, r.python, args...), fmt.Sprintf("http://127.0.0.1:%d", port)}
 }
 
 // startMocker starts the real mock worker.
@@ -199,7 +201,8 @@ func startMocker(t *testing.T, r release, store store, model string, args ...str
 
 // models lists what the frontend serves.
 func (f *frontend) models() []string {
-	response, err := http.Get(f.url + "/v1/models")
+	client := http.Client{Timeout: patience / 3}
+	response, err := client.Get(f.url + "/v1/models")
 	if err != nil {
 		return nil
 	}
@@ -217,7 +220,13 @@ func (f *frontend) models() []string {
 
 // post sends a request; err is set when there was no answer at all.
 func (f *frontend) post(path, body string) (status int, text string, err error) {
-	response, err := http.Post(f.url+path, "application/json", strings.NewReader(body))
+	return f.postWithin(patience, path, body)
+}
+
+// postWithin sends a request whose answer may take no longer than that.
+func (f *frontend) postWithin(limit time.Duration, path, body string) (status int, text string, err error) {
+	client := http.Client{Timeout: limit}
+	response, err := client.Post(f.url+path, "application/json", strings.NewReader(body))
 	if err != nil {
 		return 0, "", err
 	}
