@@ -115,12 +115,12 @@ func TestPendingSelections(t *testing.T) {
 		return selection
 	}
 	there := func(id string, at time.Duration) bool { return p.get(name, id, at) != nil }
-	first := add("a", 1, 0)
+	add("a", 1, 0)
 	add("b", 1, time.Second)
 	if !there("a", time.Minute) || there("a", time.Minute+1) || !there("b", time.Minute+1) {
 		t.Error("a selection does not live for its minute")
 	}
-	first = add("c", 1, time.Minute)
+	first := add("c", 1, time.Minute)
 	again := add("c", 1, time.Minute)
 	p.remove(name, "c", first)
 	if p.get(name, "c", time.Minute) != again {
