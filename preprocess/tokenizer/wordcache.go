@@ -58,15 +58,21 @@ func makeLongKey(s string, at, n int) (key longKey) {
 // cacheWays are the places of a word.
 type cacheWays [2]cacheSlot
 
-func (c *wordCache) ways(key *longKey) *cacheWays {
+// at returns the places of the word with the hash.
+func (c *wordCache) at(hash uint64) *cacheWays {
+	at := (hash * 0x9E3779B97F4A7C15) >> (64 - cacheBits) &^ 1
+	return (*cacheWays)(c.slots[at : at+2])
+}
+
+// hash is that of a word longer than recentWord; shorter ones have the hash of their wordKey.
+func (key *longKey) hash() uint64 {
 	a, b := bits.Mul64(key.text[0]^0x9E3779B97F4A7C15, key.text[1]^0xD1B54A32D192ED03^uint64(key.size))
 	h := a ^ b
 	if key.size > 16 {
 		d, e := bits.Mul64(key.text[2]^0x8CB92BA72F3D8DD7, key.text[3]^0xA0761D6478BD642F)
 		h ^= d ^ e
 	}
-	at := (h * 0x9E3779B97F4A7C15) >> (64 - cacheBits) &^ 1
-	return (*cacheWays)(c.slots[at : at+2])
+	return h
 }
 
 // get appends the ids of the word if it is there.

@@ -39,59 +39,100 @@ func (w *wordEncoder) encode(dst []uint32, s string) []uint32 {
 		s = " " + s
 	}
 	dst = slices.Grow(dst, len(s)/4+16)
-	var ends [128]int32
 	for at := 0; at < len(s); {
-		n := w.scan(s, at, ends[:])
-		for _, end := range ends[:n] {
-			if size := int(end) - at; size <= shortWord {
-				key := shortKey(s, at, size)
-				set := &recent.single[key.hash()>>(64-singleBits)]
-				if first := &set[0]; first.low == key.low && (first.high^key.high)<<(64-keyBits) == 0 {
-					dst = append(dst, uint32(first.high>>keyBits))
-					at = int(end)
-					continue
-				}
-				if id, ok := set.find(key); ok {
-					dst = append(dst, id)
-					at = int(end)
-					continue
-				}
-			}
-			dst = w.other(dst, s, at, int(end), recent)
-			at = int(end)
-		}
+		n := w.scan(s, at, recent.ends[:])
+		dst = w.batch(dst, s, at, recent, n)
+		at = int(recent.ends[n-1])
 	}
 	w.recent.Put(recent)
 	return dst
 }
 
-// other encodes a piece that is not a recent word of one token.
-func (w *wordEncoder) other(dst []uint32, s string, at, end int, recent *recentWords) []uint32 {
-	size := end - at
-	if size > recentWord {
-		return w.shared(dst, s, at, end)
+// batch encodes n pieces, which begin at at. It first goes through all to read the places of the table where they may be: these reads do
+// not wait for one another, so that the processor does many at once, where it would wait for each if the pieces were done one by one.
+func (w *wordEncoder) batch(dst []uint32, s string, at int, recent *recentWords, n int) []uint32 {
+	from := at
+	recent.look(s, at, n)
+	misses := 0
+	for i := range n {
+		recent.missed[misses] = uint8(i)
+		set := &recent.sets[recent.hashes[i]>>(64-recentBits)]
+		if set[0].differs(recent.keys[i]) != 0 && set[1].differs(recent.keys[i]) != 0 {
+			misses++
+		}
 	}
-	key := makeWordKey(s, at, size)
-	slot := &recent.several[key.hash()>>(64-severalBits)]
-	if slot.low == key.low && (slot.high^key.high)<<countBits == 0 {
-		return slot.get(dst)
-	}
-	start := len(dst)
-	dst = w.shared(dst, s, at, end)
-	if len(dst) == start+1 && size <= shortWord {
-		short := shortKey(s, at, size)
-		recent.single[short.hash()>>(64-singleBits)].put(short, dst[start])
-	} else {
-		slot.put(key, dst[start:])
+	w.touch(recent, recent.missed[:misses])
+	at = from
+	dst = slices.Grow(dst, recentIDs*n)
+	for i, end := range recent.ends[:n] {
+		key, hash := recent.keys[i], recent.hashes[i]
+		set := &recent.sets[hash>>(64-recentBits)]
+		way := 0
+		if set[0].differs(key) != 0 {
+			way = 1
+		}
+		if slot := &set[way]; slot.differs(key) == 0 {
+			// Three ids are written whether there are as many or not: that is faster than to find out.
+			k := len(dst)
+			out := (*[recentIDs]uint32)(dst[k : k+recentIDs])
+			first := slot.ids[0]
+			out[0], out[1], out[2] = uint32(first)&maxID, uint32(first>>idBits)&maxID, uint32(first>>(2*idBits))
+			count := int(slot.high >> (64 - countBits))
+			if count > 3 {
+				second := slot.ids[1]
+				out[3], out[4], out[5] = uint32(second)&maxID, uint32(second>>idBits)&maxID, uint32(second>>(2*idBits))
+			}
+			dst = dst[:k+count]
+		} else {
+			start := len(dst)
+			dst = w.shared(dst, s, at, int(end), key, hash)
+			if key != longPieceKey {
+				set.put(key, dst[start:])
+			}
+			dst = slices.Grow(dst, recentIDs*(n-i))
+		}
+		at = int(end)
 	}
 	return dst
 }
 
-// shared encodes a piece with what all goroutines share.
-func (w *wordEncoder) shared(dst []uint32, s string, at, end int) []uint32 {
+// touch reads where the table of whole words and the cache may have the pieces of a batch that are not recent. As in look, what counts is
+// that all of it is read before any of it is needed.
+func (w *wordEncoder) touch(recent *recentWords, missed []uint8) {
+	touched := uint64(0)
+	for _, i := range missed {
+		hash := recent.hashes[i%batchPieces]
+		touched |= w.whole.slots[hash>>w.whole.shift].low | w.cache.at(hash)[0].state.Load()
+	}
+	recent.touched = touched
+}
+
+// look makes the keys of n pieces, which begin at at, and reads the places where the recent words may have them.
+func (r *recentWords) look(s string, at, n int) {
+	touched := uint64(0)
+	for i, end := range r.ends[:n] {
+		key := longPieceKey
+		switch size := int(end) - at; {
+		case size > recentWord:
+		case at+16 <= len(s):
+			mask := &keyMasks[size&15]
+			key = wordKey{eight(s, at) & mask.low, eight(s, at+8)&mask.high | uint64(size)<<56}
+		default:
+			key = makeWordKey(s, at, size)
+		}
+		hash := key.hash()
+		r.keys[i], r.hashes[i] = key, hash
+		touched |= r.sets[hash>>(64-recentBits)][0].low
+		at = int(end)
+	}
+	r.touched = touched
+}
+
+// shared encodes a piece with what all goroutines share, given its key and that one's hash.
+func (w *wordEncoder) shared(dst []uint32, s string, at, end int, short wordKey, hash uint64) []uint32 {
 	piece := s[at:end]
 	if len(piece) <= shortWord {
-		if id, ok := w.whole.find(shortKey(s, at, len(piece))); ok {
+		if id, ok := w.whole.find(short, hash, len(piece)); ok {
 			return append(dst, id)
 		}
 	}
@@ -99,7 +140,10 @@ func (w *wordEncoder) shared(dst []uint32, s string, at, end int) []uint32 {
 		return w.long(dst, piece)
 	}
 	key := makeLongKey(s, at, len(piece))
-	ways := w.cache.ways(&key)
+	if len(piece) > recentWord {
+		hash = key.hash()
+	}
+	ways := w.cache.at(hash)
 	if found, ok := ways.get(dst, &key); ok {
 		return found
 	}
@@ -147,69 +191,55 @@ type longPiece struct {
 	ids  []uint32
 }
 
-// recentWords holds words that one goroutine met last, in less than half a megabyte, so that they stay in the processor's own memory.
+// recentWords holds words that one goroutine met last, in about half a megabyte, so that they stay in the processor's own memory, and
+// what is known of the pieces that are being encoded.
 type recentWords struct {
-	single  [1 << singleBits]recentSet
-	several [1 << severalBits]recentSlot
+	sets    [1 << recentBits]recentSet
+	keys    [batchPieces]wordKey
+	hashes  [batchPieces]uint64
+	ends    [batchPieces]int32
+	missed  [batchPieces]uint8 // of a batch: which of its pieces are not recent
+	touched uint64
 }
 
 const (
-	singleBits  = 12
-	severalBits = 12
-	recentWord  = 15 // bytes of words in several
+	recentBits  = 13
+	recentWord  = 15 // bytes
 	recentIDs   = 6
 	countBits   = 4 // of wordKey.high that hold the number of ids in a recentSlot
+	batchPieces = 128
 )
 
-// recentSet holds four words of one token, in one cache line, those that come often in front.
-type recentSet [4]wordKey
+// recentSet holds two words, in one cache line, the later one in front.
+type recentSet [2]recentSlot
 
-func (r *recentSet) find(key wordKey) (uint32, bool) {
-	for i := 1; i < len(r); i++ {
-		if r[i].low == key.low && (r[i].high^key.high)<<(64-keyBits) == 0 {
-			r[i-1], r[i] = r[i], r[i-1]
-			return uint32(r[i-1].high >> keyBits), true
-		}
-	}
-	return 0, false
-}
-
-func (r *recentSet) put(key wordKey, id uint32) {
-	key.high |= uint64(id) << keyBits
-	last := len(r) - 1
-	for i := range r {
-		if r[i].high == 0 {
-			last = i
-			break
-		}
-	}
-	r[last] = key
-}
-
-// recentSlot is a word of some tokens, with the number of its ids above the key, and the ids, three to a word.
+// recentSlot is a word, with the number of its ids above the key, and the ids, three to a machine word.
 type recentSlot struct {
 	wordKey
 	ids [2]uint64
 }
 
-func (s *recentSlot) put(key wordKey, ids []uint32) {
+// longPieceKey stands for all pieces that are too long for a key. No slot has it.
+var longPieceKey = wordKey{low: ^uint64(0)}
+
+// differs is zero if the slot holds the word.
+func (s *recentSlot) differs(key wordKey) uint64 {
+	return s.low ^ key.low | (s.high^key.high)<<countBits
+}
+
+// put stores a word, if it is not too long in tokens, in the place of that which came before the last one.
+func (r *recentSet) put(key wordKey, ids []uint32) {
 	if len(ids) > recentIDs {
 		return
 	}
+	r[1] = r[0]
+	s := &r[0]
 	s.wordKey = key
 	s.high |= uint64(len(ids)) << (64 - countBits)
 	s.ids = [2]uint64{}
 	for i, id := range ids {
 		s.ids[i/3] |= uint64(id) << (i % 3 * idBits)
 	}
-}
-
-func (s *recentSlot) get(dst []uint32) []uint32 {
-	count := int(s.high >> (64 - countBits))
-	for i := range count {
-		dst = append(dst, uint32(s.ids[i/3]>>(i%3*idBits))&maxID)
-	}
-	return dst
 }
 
 // makeWordKey makes the key of up to recentWord bytes: their text and, above it, how many.
@@ -226,10 +256,11 @@ func makeWordKey(s string, at, n int) wordKey {
 // shortWord is the length in bytes of words that, with their length and a token id, fill two machine words.
 const shortWord = 12
 
-// wordKey is the text of a short word: eight bytes, then four, and above them its length.
+// wordKey is the text of a word of up to recentWord bytes: eight bytes, then seven, and above them its length. The length of the packed key of
+// a word of up to shortWord bytes is right above four of them.
 type wordKey struct{ low, high uint64 }
 
-// keyBits is how many bits of wordKey.high are in use; the id is above them.
+// keyBits is how many bits of a packed key's high are in use; the id is above them.
 const keyBits = 36
 
 var keyMasks = func() (masks [16]wordKey) {
@@ -242,15 +273,9 @@ var keyMasks = func() (masks [16]wordKey) {
 	return masks
 }()
 
-// shortKey makes the key of the n bytes at at.
-func shortKey(s string, at, n int) wordKey {
-	if at+16 <= len(s) {
-		mask := &keyMasks[n&15]
-		return wordKey{eight(s, at) & mask.low, eight(s, at+8)&mask.high | uint64(n)<<32}
-	}
-	var b [16]byte
-	copy(b[:], s[at:at+n])
-	return wordKey{binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:]) | uint64(n)<<32}
+// packed is the key of a word of up to shortWord bytes with room for an id above it.
+func (k wordKey) packed(size int) wordKey {
+	return wordKey{k.low, k.high&(1<<32-1) | uint64(size)<<32}
 }
 
 func (k wordKey) hash() uint64 {
@@ -286,8 +311,9 @@ func newWholeWords(b *bpe, mark string) *wholeWords {
 	size := tableSize(n)
 	w := &wholeWords{slots: make([]wordKey, size), shift: uint(64 - bits.Len(uint(size-1)))}
 	each(func(id uint32, token []byte) {
-		key := shortKey(string(token), 0, len(token))
+		key := makeWordKey(string(token), 0, len(token))
 		i := key.hash() >> w.shift
+		key = key.packed(len(token))
 		for w.slots[i] != (wordKey{}) {
 			i = (i + 1) & uint64(size-1)
 		}
@@ -297,9 +323,10 @@ func newWholeWords(b *bpe, mark string) *wholeWords {
 	return w
 }
 
-func (w *wholeWords) find(key wordKey) (uint32, bool) {
+func (w *wholeWords) find(key wordKey, hash uint64, size int) (uint32, bool) {
+	key = key.packed(size)
 	mask := uint64(len(w.slots) - 1)
-	for i := key.hash() >> w.shift; ; i++ {
+	for i := hash >> w.shift; ; i++ {
 		slot := &w.slots[i&mask]
 		if slot.low == key.low && (slot.high^key.high)<<(64-keyBits) == 0 {
 			return uint32(slot.high >> keyBits), true
