@@ -10,7 +10,7 @@ import (
 )
 
 // tagPolicy is what a card says about structural tags: in the object of 1.6, whose null switches them off, or in the three members
-// of 1.5. Options that are not built are named.
+// of 1.5. Options without effect are named.
 func (l *FileLoader) tagPolicy(c *card.Card) postprocess.TagPolicy {
 	runtime := &c.Runtime
 	p := postprocess.TagPolicy{On: runtime.StructuralTagMode == "on", Always: runtime.StructuralTagScope == "always", Strict: runtime.StructuralTagSchema == "strict",
@@ -31,10 +31,12 @@ func (l *FileLoader) tagPolicy(c *card.Card) postprocess.TagPolicy {
 		}
 		p.Always, p.Strict = options.Scope == "always", options.Schema == "strict"
 		p.EngineReasons = options.ReasoningBoundary == "backend"
+		p.WithAnswers, p.AnyOrder = options.Structured, options.AnyOrder
+		p.AllowsSpecial = options.ExcludeSpecial != nil && !*options.ExcludeSpecial
 		for name, asked := range map[string]bool{"allow_tool_calls_with_structured_output": options.Structured, "exclude_special_tokens": options.ExcludeSpecial != nil,
 			"tool_arguments_any_order": options.AnyOrder} {
-			if asked {
-				l.warn("model " + c.DisplayName + ": structural_tag." + name + " of its card has no effect yet")
+			if asked && !l.SecondParsers {
+				l.warn("model " + c.DisplayName + ": structural_tag." + name + " of its card has no effect without DYN_PARSER_VERSION=2")
 			}
 		}
 	}

@@ -20,10 +20,10 @@ type parsers struct {
 func (l *FileLoader) parsersOf(c *card.Card, options prompt.Options) *parsers {
 	p := &parsers{options: options,
 		names: postprocess.Parsers{Tool: deref(c.Runtime.ToolCallParser), Reasoning: deref(c.Runtime.ReasoningParser), Version: toolcall.Version1}}
-	p.tags = l.tagPolicy(c)
 	if l.SecondParsers {
 		p.names.Version = toolcall.Version2
 	}
+	p.tags = l.tagPolicy(c)
 	if l.Warn != nil {
 		for _, problem := range p.names.Unknown() {
 			l.Warn("model " + c.DisplayName + ": " + problem)
@@ -58,7 +58,7 @@ func (p *parsers) New(job *pipeline.Job, text string) (pipeline.TextStage, error
 func (p *parsers) request(job *pipeline.Job, text string) postprocess.Request {
 	parsing := &job.Parsing
 	request := postprocess.Request{Choice: choices[parsing.ToolChoice], Function: parsing.ToolName, JSON: parsing.JSONConstrained, Prompt: text, Whole: !job.Streaming,
-		FirstCallOnly: parsing.ParallelToolCalls != nil && !*parsing.ParallelToolCalls, NativeCalls: parsing.NativeCalls}
+		FirstCallOnly: parsing.ParallelToolCalls != nil && !*parsing.ParallelToolCalls, NativeCalls: parsing.NativeCalls, Answer: parsing.AnswerSchema}
 	request.Tools = toolsOf(parsing)
 	if chat := job.Prompt.Chat; chat != nil && p.names.Reasoning != "" {
 		wish := p.options.Thinking(promptRequest(chat))

@@ -25,7 +25,8 @@ func (p *Pipeline) constrainToolChoice(job *Job, prompt string) error {
 	if ok && !parsing.Off {
 		job.Request.RequireReasoning = grammar.RequiresReasoning(job)
 	}
-	if ok && !parsing.Off && (forced || sampling.Guided == nil) {
+	answers := sampling.Guided != nil && parsing.AnswerSchema != nil && parsing.ToolChoice == ToolChoiceAuto && len(parsing.Tools) > 0
+	if ok && !parsing.Off && (forced || sampling.Guided == nil || answers) {
 		tag, native, err := grammar.CallGrammar(job, prompt)
 		if err != nil {
 			return err

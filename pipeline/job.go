@@ -98,6 +98,8 @@ type Parsing struct {
 	ParallelToolCalls *bool
 	// NativeCalls tells that calls which the client demands come in the model's own markup; the pipeline sets it.
 	NativeCalls bool
+	// AnswerSchema is the schema of response_format, raw, when that alone constrains the answer; nil otherwise.
+	AnswerSchema []byte
 	// JSONConstrained tells that the answer itself is a JSON document (response_format), which reasoning parsing may skip.
 	JSONConstrained bool
 	// Off leaves the text alone: completions have neither tools nor reasoning.

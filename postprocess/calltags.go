@@ -20,6 +20,15 @@ type TagPolicy struct {
 	BansCalls bool
 	// EngineReasons tells that the engine lets reasoning pass before its grammar begins.
 	EngineReasons bool
+
+	// The following hold with the second generation of parsers, for formats that have tags of their own there.
+
+	// AllowsSpecial lets text beside calls hold the format's marks.
+	AllowsSpecial bool
+	// AnyOrder lets arguments stand in any order.
+	AnyOrder bool
+	// WithAnswers holds requests that ask for JSON answers to calls or such an answer.
+	WithAnswers bool
 }
 
 // CallTag returns the structural tag of a request, nil for none. native tells that the calls of a request that forces them are in the
@@ -33,10 +42,13 @@ func (p Parsers) CallTag(policy TagPolicy, r Request) (tag []byte, native bool, 
 	if !policy.On && !always || len(r.Tools) == 0 {
 		return nil, neverJSON, nil
 	}
+	if r.Answer != nil && r.Choice == Auto && (!policy.WithAnswers || p.Version != toolcall.Version2) {
+		return nil, false, nil // the answer's own constraint holds
+	}
 	switch r.Choice {
 	case None:
 		if policy.BansCalls {
-			return toolcall.Ban(p.Tool), false, nil
+			return toolcall.Ban(p.Tool, p.Version == toolcall.Version2), false, nil
 		}
 		return nil, false, nil
 	case Auto:
@@ -45,7 +57,8 @@ func (p Parsers) CallTag(policy TagPolicy, r Request) (tag []byte, native bool, 
 		}
 	}
 	tag, err = toolcall.Structure(p.Tool, toolcall.StructureOptions{Tools: r.Tools, Function: r.Function, Forced: forced, FirstCallOnly: r.FirstCallOnly,
-		Strict: policy.Strict, InReasoning: r.begun(p) && !policy.EngineReasons})
+		Strict: policy.Strict, InReasoning: r.begun(p) && !policy.EngineReasons,
+		Version2: p.Version == toolcall.Version2, AnySpecial: policy.AllowsSpecial, AnyOrder: policy.AnyOrder, Answer: r.Answer})
 	if err != nil && !(neverJSON && r.Choice == Named) {
 		return nil, neverJSON, nil // JSON, or what the prompt says, has to do
 	}

@@ -27,11 +27,14 @@ type recordedTag struct {
 	}
 	Choice, Function string
 	Parallel         bool
-	Guided           map[string]any
+	// The second generation's.
+	Version2, Special, AnyOrder, Answers bool
+	Answer                               json.RawMessage
+	Guided                               map[string]any
 }
 
 // TestCallTagsAreTheRealOnes compares the tags with those that were recorded of the real frontend: eleven formats, each with every tool choice,
-// with strict tools and without, several policies, prompts that end inside reasoning, and schemas with everything that a schema can have.
+// with strict tools and without, several policies, both generations of parsers, prompts that end inside reasoning, and schemas with everything that a schema can have.
 func TestCallTagsAreTheRealOnes(t *testing.T) {
 	file, err := os.Open("testdata/structures.jsonl.gz")
 	if err != nil {
@@ -51,11 +54,16 @@ func TestCallTagsAreTheRealOnes(t *testing.T) {
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
 			t.Fatal(err)
 		}
-		r := Request{Choice: choices[c.Choice], Function: c.Function, FirstCallOnly: !c.Parallel, Prompt: "x" + c.Opener + "\n"}
+		r := Request{Choice: choices[c.Choice], Function: c.Function, FirstCallOnly: !c.Parallel, Prompt: "x" + c.Opener + "\n", Answer: c.Answer}
 		for _, tool := range c.Tools {
 			r.Tools = append(r.Tools, toolcall.Tool{Name: tool.Function.Name, Parameters: tool.Function.Parameters, Strict: tool.Function.Strict})
 		}
-		tag, _, err := Parsers{Tool: c.Format}.CallTag(TagPolicy{On: c.On, Always: c.Scope == "always", Strict: c.Schema == "strict", BansCalls: c.Keep}, r)
+		parsers := Parsers{Tool: c.Format}
+		if c.Version2 {
+			parsers.Version = toolcall.Version2
+		}
+		tag, _, err := parsers.CallTag(TagPolicy{On: c.On, Always: c.Scope == "always", Strict: c.Schema == "strict", BansCalls: c.Keep,
+			AllowsSpecial: c.Special, AnyOrder: c.AnyOrder, WithAnswers: c.Answers}, r)
 		if err != nil {
 			t.Errorf("%s: %v", lines.Bytes(), err)
 			continue
@@ -73,7 +81,7 @@ func TestCallTagsAreTheRealOnes(t *testing.T) {
 		}
 		cases++
 	}
-	if lines.Err() != nil || cases < 700 || tags < 400 {
+	if lines.Err() != nil || cases < 1100 || tags < 700 {
 		t.Fatalf("%d cases with %d tags: %v", cases, tags, lines.Err())
 	}
 }

@@ -37,6 +37,8 @@ type Request struct {
 	FirstCallOnly bool
 	// NativeCalls tells that calls which the request forces are in the model's own markup (see [Parsers.CallTag]).
 	NativeCalls bool
+	// Answer is the schema of the answer where the request asks for JSON and calls may come in its place, raw; nil for none.
+	Answer []byte
 	// JSON tells that the answer itself is to be a JSON document.
 	JSON bool
 	// Prompt is the rendered prompt; its end tells whether the answer starts inside reasoning.

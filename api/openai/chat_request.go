@@ -147,6 +147,9 @@ func (a *API) readChat(document *jsontape.Document, r *inference.Request) (*chat
 		return nil, p
 	}
 	r.Sampling.Guided = guided
+	if format != nil && guided != nil && !f.Node("guided_json").Exists() {
+		c.job.Parsing.AnswerSchema = format
+	}
 	c.job.Parsing.JSONConstrained = format != nil
 	chat.JSONConstrained = format != nil
 	chat.ResponseFormat = f.Raw("response_format")

@@ -18,6 +18,15 @@ type StructureOptions struct {
 	Strict bool
 	// InReasoning tells that the answer starts inside reasoning and that the engine's grammar begins there, too.
 	InReasoning bool
+
+	// Version2 makes the tags of the second generation of parsers, where it has some. The options below are of those alone.
+	Version2 bool
+	// AnySpecial lets text beside calls hold the format's own marks.
+	AnySpecial bool
+	// AnyOrder lets arguments stand in any order.
+	AnyOrder bool
+	// Answer is the schema of an answer that is no call, raw; nil for free text.
+	Answer []byte
 }
 
 // structured is a format for which engines are given a structural tag.
@@ -103,6 +112,9 @@ func Structure(format string, o StructureOptions) ([]byte, error) {
 	if len(tools) == 0 {
 		return nil, nil
 	}
+	if second, ok := secondFormats[format]; ok && o.Version2 {
+		return structuralTag(second.structure(tools, o)), nil
+	}
 	content, err := s.build(tools, o)
 	if err != nil {
 		return nil, err
@@ -114,7 +126,10 @@ func Structure(format string, o StructureOptions) ([]byte, error) {
 }
 
 // Ban returns a structural tag with which a model can write text but no calls; nil for formats in which no single token begins a call.
-func Ban(format string) []byte {
+func Ban(format string, version2 bool) []byte {
+	if second, ok := secondFormats[format]; ok && version2 {
+		return structuralTag(tag("", anyText(second.banned...), ""))
+	}
 	s := structuredFormats[format]
 	if len(s.banned) == 0 {
 		return nil
