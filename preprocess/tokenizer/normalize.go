@@ -252,45 +252,107 @@ func unalphabet(dst, token []byte) (out []byte, ok bool) {
 	return dst, true
 }
 
-// composable tells, for the first two bytes of a character beyond ASCII, whether NFC might change a character that begins so or what
-// is before it. Characters of two bytes are exact; of longer ones 64 or more share an entry.
-var composable = sync.OnceValue(func() *[256][64]bool {
-	const last = 0x2FFFF // of the planes that have any such character
-	table := new([256][64]bool)
-	for r := rune(0x80); r <= last; r++ {
-		if !utf8.ValidRune(r) {
-			continue
+// composition tells what NFC might do to a character.
+type composition uint8
+
+const (
+	stays      composition = iota // it stays as it is, and so does what is before it
+	ordered                       // a mark that nothing composes with: it may change places with other marks, but not with a character that stays
+	composable                    // it may change or change what is before it
+)
+
+// compositions holds that of all characters up to U+FFFF; later ones have an entry for 64 or more that begin with the same two bytes.
+type compositions struct {
+	basic [1 << 16]composition
+	later [256][64]composition
+}
+
+// composedRanges hold all characters that NFC might do anything to; the others are mostly Chinese and Korean.
+var composedRanges = [][2]rune{{0x80, 0x33FF}, {0xA000, 0xABFF}, {0xD7A4, 0xD7FF}, {0xF900, 0x11FFF}, {0x16000, 0x16FFF}, {0x1B000, 0x1EFFF},
+	{0x2F800, 0x2FA1F}}
+
+var allCompositions = sync.OnceValue(func() *compositions {
+	table := new(compositions)
+	var buf [utf8.UTFMax]byte
+	set := func(r rune, c composition) {
+		if r < 1<<16 {
+			table.basic[r] = max(table.basic[r], c)
+			return
 		}
-		s := string(r)
-		if p := norm.NFC.PropertiesString(s); !p.BoundaryBefore() || p.Decomposition() != nil && !norm.NFC.IsNormalString(s) {
-			table[s[0]][s[1]&0x3F] = true
+		utf8.EncodeRune(buf[:], r)
+		entry := &table.later[buf[0]][buf[1]&0x3F]
+		*entry = max(*entry, c)
+	}
+	for _, span := range composedRanges {
+		for r := span[0]; r <= span[1]; r++ {
+			s := buf[:utf8.EncodeRune(buf[:], r)]
+			p := norm.NFC.Properties(s)
+			parts := p.Decomposition()
+			switch {
+			case parts != nil && !norm.NFC.IsNormal(s):
+				set(r, composable)
+			case !p.BoundaryBefore() && p.CCC() == 0:
+				set(r, composable)
+			case !p.BoundaryBefore():
+				set(r, ordered)
+			}
+			if parts != nil { // what it is composed of, but for the first
+				for _, part := range []rune(string(parts))[1:] {
+					set(part, composable)
+				}
+			}
 		}
 	}
 	return table
 })
 
-// quickNFC tells that text is in normal form C; false means that it may not be.
+func (c *compositions) at(s string, i int) (composition, int) {
+	first := s[i]
+	switch {
+	case first < utf8.RuneSelf:
+		return stays, 1
+	case first < 0xE0 && i+1 < len(s):
+		return c.basic[int(first&0x1F)<<6|int(s[i+1]&0x3F)], 2
+	case first < 0xF0 && i+2 < len(s):
+		return c.basic[int(first&0x0F)<<12|int(s[i+1]&0x3F)<<6|int(s[i+2]&0x3F)], 3
+	case i+3 < len(s):
+		return c.later[first][s[i+1]&0x3F], 4
+	}
+	return composable, len(s) - i
+}
+
+// quickNFC tells whether valid text is in normal form C. Characters that stay as they are cut it into stretches which can be looked at
+// one by one, and nearly all stretches are one such character, or one and a mark.
 func quickNFC(s string) bool {
-	table := composable()
-	for i := 0; i+1 < len(s); i++ {
+	table := allCompositions()
+	for i, start := 0, 0; i < len(s); {
 		for i+8 <= len(s) && eight(s, i)&topBits == 0 {
 			i += 8
+			start = i - 1
 		}
-		if i+1 >= len(s) {
+		if i == len(s) {
 			break
 		}
-		c := s[i]
-		if c < 0xC0 {
+		c, size := table.at(s, i)
+		if c == stays {
+			start = i
+			i += size
 			continue
 		}
-		if table[c][s[i+1]&0x3F] {
-			previous := max(i-1, 0)
-			for previous > 0 && !utf8.RuneStart(s[previous]) {
-				previous--
+		end, marks := i+size, 1
+		for end < len(s) {
+			next, size := table.at(s, end)
+			if next == stays {
+				break
 			}
-			return norm.NFC.IsNormalString(s[previous:])
+			c = max(c, next)
+			end += size
+			marks++
 		}
-		i++
+		if (c == composable || marks > 1 || start == i) && !norm.NFC.IsNormalString(s[start:end]) {
+			return false
+		}
+		start, i = end, end // which stays, or is the end
 	}
 	return true
 }
