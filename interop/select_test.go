@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,10 +77,19 @@ func simplified(body string) any {
 	if json.Unmarshal([]byte(body), &value) != nil {
 		return body
 	}
+	records, _ := value.([]any)
 	if members, is := value.(map[string]any); is {
+		records = append(records, members)
+		workers, _ := members["workers"].([]any)
+		records = append(records, workers...)
 		if text, is := members["error"].(string); is {
 			members["error"] = parserWords.ReplaceAllString(text, "$1")
 		}
+	}
+	for _, record := range records { // sets have no order
+		members, _ := record.(map[string]any)
+		taints, _ := members["taints"].([]any)
+		slices.SortFunc(taints, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	}
 	return value
 }
