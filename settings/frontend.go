@@ -211,6 +211,7 @@ type Protocol struct {
 	DisableExtensions      bool
 	DisableAdmin           bool
 	ParserVersion          string
+	ExperimentalParsers    bool // of 1.5; only warned about
 	// GenerateVLLM and GenerateSGLang serve the routes in the shape of those engines; ListRLWorkers serves /v1/rl/workers at RLPort.
 	GenerateVLLM, GenerateSGLang bool
 	ListRLWorkers                bool

@@ -80,6 +80,7 @@ func (f *Frontend) declareRest() {
 	t.add(toggle(&p.DisableExtensions, false), spec{name: "disable_frontend_nvext", env: names("DYN_DISABLE_FRONTEND_NVEXT"), help: "Ignore nvext and the routing headers."})
 	t.add(toggle(&p.DisableAdmin, false), spec{name: "disable_frontend_admin_api", env: names("DYN_DISABLE_FRONTEND_ADMIN_API"), help: "Do not serve /busy_threshold."})
 	t.add(required(&p.ParserVersion, "auto", oneOf("auto", "1", "2")), spec{name: "parser_version", env: names("DYN_PARSER_VERSION"), help: "Generation of the output parsers: auto and 1 are the first, 2 the second where there is one (DeepSeek V4, Gemma 4, GLM, Kimi, Qwen3-Coder)."})
+	t.add(toggle(&p.ExperimentalParsers, false), spec{name: "enable_experimental_parsers_v2", env: names("DYN_ENABLE_EXPERIMENTAL_PARSERS_V2"), help: "Of release 1.5, without effect as in 1.6: DYN_PARSER_VERSION=2 takes its place."})
 	t.add(toggle(&p.GenerateVLLM, false), spec{name: "vllm_inference_v1_generate", env: names("DYN_VLLM_ENABLE_INFERENCE_V1_GENERATE"), help: "Serve /inference/v1/generate."})
 	t.add(toggle(&p.GenerateSGLang, false), spec{name: "sglang_generate", env: names("DYN_SGLANG_ENABLE_GENERATE"), help: "Serve /generate."})
 	t.add(toggle(&p.ListRLWorkers, false), spec{name: "enable_rl", env: names("DYN_ENABLE_RL"), help: "Serve /v1/rl/workers on a port of its own."})

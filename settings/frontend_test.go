@@ -197,3 +197,14 @@ func FuzzLoadFrontend(f *testing.F) {
 		_, _, _ = LoadFrontend(strings.Fields(args), strings.Split(environ, "\n"))
 	})
 }
+
+// A variable of an older release that changes nothing is named.
+func TestExperimentalParsersAreNamed(t *testing.T) {
+	_, warnings, err := LoadFrontend(nil, []string{"DYN_ENABLE_EXPERIMENTAL_PARSERS_V2=1"})
+	if err != nil || len(warnings) != 1 || warnings[0].Name != "DYN_ENABLE_EXPERIMENTAL_PARSERS_V2" {
+		t.Errorf("%v %v", warnings, err)
+	}
+	if _, warnings, err := LoadFrontend(nil, []string{"DYN_ENABLE_EXPERIMENTAL_PARSERS_V2=1", "DYN_PARSER_VERSION=2"}); err != nil || len(warnings) != 0 {
+		t.Errorf("%v %v", warnings, err)
+	}
+}

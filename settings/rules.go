@@ -29,6 +29,10 @@ func (f *Frontend) resolve() ([]Warning, error) {
 		warnings = append(warnings, Warning{Name: "--router-kv-overlap-score-weight",
 			Text: fmt.Sprintf("--router-kv-overlap-score-weight is deprecated: it sets --router-prefill-load-scale to %v; use that flag and --router-kv-overlap-score-credit", weight)})
 	}
+	if f.Protocol.ExperimentalParsers && f.Protocol.ParserVersion != "2" {
+		warnings = append(warnings, Warning{Name: "DYN_ENABLE_EXPERIMENTAL_PARSERS_V2",
+			Text: "DYN_ENABLE_EXPERIMENTAL_PARSERS_V2 has no effect, as in release 1.6; DYN_PARSER_VERSION=2 selects the second generation of parsers, for more formats than it did"})
+	}
 	problems := append(f.tlsRules(), f.routerRules()...)
 	problems = append(problems, f.loadModelRules()...)
 	problems = append(problems, f.trackingRules()...)
