@@ -36,8 +36,8 @@ func TestReplicaMessages(t *testing.T) {
 			if err != nil || string(topic) != replicaTopic {
 				t.Fatalf("%s, message %d: topic %q, %v", name, i, topic, err)
 			}
-			where, event, from, err := parseReplicaMessage(payload)
-			if err != nil || where != (pool{"m", "default"}) || event.RequestID == "" || event.Rank.WorkerID == 0 {
+			where, blockSize, event, from, err := parseReplicaMessage(payload)
+			if err != nil || where != (pool{"m", "default"}) || blockSize != 4 || event.RequestID == "" || event.Rank.WorkerID == 0 {
 				t.Errorf("%s, message %d: %+v in %+v, %v", name, i, event, where, err)
 			}
 			if bytes.Contains(payload, []byte("prefill_load_hint\xc0")) {

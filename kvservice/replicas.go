@@ -26,7 +26,7 @@ const maxPeers = 256
 type replicas struct {
 	self      uint64
 	publisher *zmq.Publisher
-	apply     func(pool, kv.Remote)
+	apply     func(name pool, blockSize uint32, event kv.Remote)
 	logger    *slog.Logger
 	wait      sync.WaitGroup
 
@@ -34,7 +34,7 @@ type replicas struct {
 	peers map[string]context.CancelFunc // by endpoint
 }
 
-func newReplicas(address string, self uint64, apply func(pool, kv.Remote), logger *slog.Logger) (*replicas, error) {
+func newReplicas(address string, self uint64, apply func(name pool, blockSize uint32, event kv.Remote), logger *slog.Logger) (*replicas, error) {
 	publisher, err := zmq.Listen(address)
 	if err != nil {
 		return nil, fmt.Errorf("replica sync at %s: %w", address, err)
@@ -95,7 +95,7 @@ func appendReplicaMessage(dst []byte, self uint64, name pool, blockSize uint32, 
 }
 
 // parseReplicaMessage reads a message. from is who told it.
-func parseReplicaMessage(data []byte) (name pool, event kv.Remote, from uint64, err error) {
+func parseReplicaMessage(data []byte) (name pool, blockSize uint32, event kv.Remote, from uint64, err error) {
 	count, data, err := msgp.ReadMapHeaderBytes(data)
 	hasEvent := false
 	for i := uint32(0); err == nil && i < count; i++ {
@@ -108,6 +108,8 @@ func parseReplicaMessage(data []byte) (name pool, event kv.Remote, from uint64, 
 			name.model, data, err = msgp.ReadStringBytes(data)
 		case "routing_group":
 			name.group, data, err = msgp.ReadStringBytes(data)
+		case "block_size":
+			blockSize, data, err = msgp.ReadUint32Bytes(data)
 		case "event":
 			hasEvent = true
 			event, from, data, err = peers.ParseEvent(data)
@@ -119,9 +121,9 @@ func parseReplicaMessage(data []byte) (name pool, event kv.Remote, from uint64, 
 		err = errors.New("it has no event")
 	}
 	if err != nil {
-		return pool{}, kv.Remote{}, 0, fmt.Errorf("replica message: %w", err)
+		return pool{}, 0, kv.Remote{}, 0, fmt.Errorf("replica message: %w", err)
 	}
-	return name, event, from, nil
+	return name, blockSize, event, from, nil
 }
 
 // listen follows a replica until it is left.
@@ -145,7 +147,7 @@ func (r *replicas) listen(endpoint string) (added bool, err error) {
 			if len(parts) != 2 || string(parts[0]) != replicaTopic {
 				return
 			}
-			name, event, from, err := parseReplicaMessage(parts[1])
+			name, blockSize, event, from, err := parseReplicaMessage(parts[1])
 			if err != nil {
 				if !complained {
 					complained = true
@@ -154,7 +156,7 @@ func (r *replicas) listen(endpoint string) (added bool, err error) {
 				return
 			}
 			if from != r.self {
-				r.apply(name, event)
+				r.apply(name, blockSize, event)
 			}
 		}})
 		if err != nil {

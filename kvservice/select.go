@@ -285,11 +285,11 @@ func (t *teller) Freed(event kv.Step) {
 	t.replicas.tell(t.pool, t.blockSize, &kv.Remote{Kind: kv.RemoteFreed, Booked: kv.Booked{Step: event}})
 }
 
-// apply takes over what a replica tells.
-func (s *Selector) apply(name pool, event kv.Remote) {
+// apply takes over what a replica tells, unless it counts in blocks of another size.
+func (s *Selector) apply(name pool, blockSize uint32, event kv.Remote) {
 	s.mutex.Lock()
 	p := s.pools[name]
-	if p == nil {
+	if p == nil || p.blockSize != int(blockSize) {
 		s.mutex.Unlock()
 		return
 	}

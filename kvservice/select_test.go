@@ -166,6 +166,39 @@ func TestSessionTable(t *testing.T) {
 	(*sessionTable)(nil).bind(name, "x", first, 0)
 }
 
+// What replicas tell counts here too, where the rank is known and blocks have the same size, until they tell of its end or it is old.
+func TestReservationsOfReplicas(t *testing.T) {
+	s := newSelector(t, nil)
+	name := pool{"m", "default"}
+	tell := func(blockSize uint32, kind kv.RemoteKind, id string, worker uint64) {
+		s.apply(name, blockSize, kv.Remote{Kind: kind, Booked: kv.Booked{Step: kv.Step{RequestID: id, Rank: inference.Rank{WorkerID: worker}}, Hashes: []uint64{1, 2}, PrefillTokens: 8}})
+	}
+	expect := func(what string, wantRequests, wantPrefill uint64) {
+		t.Helper()
+		if requests, prefill, _, _ := busy(t, s); requests != wantRequests || prefill != wantPrefill {
+			t.Errorf("%s: %d requests and %d tokens, want %d and %d", what, requests, prefill, wantRequests, wantPrefill)
+		}
+	}
+	tell(8, kv.RemoteBooked, "a", 1)
+	tell(4, kv.RemoteBooked, "b", 77)
+	expect("blocks of another size, a rank that is not known", 0, 0)
+	want(t, s, 404, "DELETE", "/reservations/b", "")
+	tell(4, kv.RemoteBooked, "a", 1)
+	expect("a reservation", 1, 8)
+	want(t, s, 409, "POST", "/reservations", `{"model_name":"m","token_ids":[1],"selection_id":"a","worker_id":2}`)
+	tell(4, kv.RemotePrefillCompleted, "a", 1)
+	expect("the end of a prefill", 1, 0)
+	tell(4, kv.RemoteFreed, "a", 1)
+	tell(4, kv.RemoteFreed, "a", 1)
+	expect("the end", 0, 0)
+	tell(4, kv.RemoteBooked, "c", 2)
+	s.expire(s.clock.Now() + 6*time.Minute)
+	expect("old age", 0, 0)
+	if len(s.booked) != 0 {
+		t.Errorf("%d ids are left", len(s.booked))
+	}
+}
+
 // Whoever waits is answered when the service ends.
 func TestWaitingEndsWithTheService(t *testing.T) {
 	threshold := 0.0

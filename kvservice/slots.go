@@ -385,12 +385,13 @@ func (p *slotPool) advance(id string, kind kv.RemoteKind, now time.Duration) {
 	_ = p.tracker.PrefillComplete(handle, now) // it is there
 }
 
-// apply takes over what a replica tells. Workers and requests that are not known here are left out.
-func (s *Slots) apply(name pool, event kv.Remote) {
+// apply takes over what a replica tells. Workers and requests that are not known here are left out, and so is what counts in blocks of
+// another size.
+func (s *Slots) apply(name pool, blockSize uint32, event kv.Remote) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	p := s.pools[name]
-	if p == nil {
+	if p == nil || p.blockSize != blockSize {
 		return
 	}
 	now := s.now()

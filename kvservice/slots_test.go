@@ -112,5 +112,5 @@ func TestReplicasCountTheSame(t *testing.T) {
 }
 
 func FuzzReplicaMessage(f *testing.F) {
-	f.Fuzz(func(t *testing.T, data []byte) { _, _, _, _ = parseReplicaMessage(data) })
+	f.Fuzz(func(t *testing.T, data []byte) { _, _, _, _, _ = parseReplicaMessage(data) })
 }
