@@ -290,22 +290,46 @@ func (c *chaos) act() {
 			c.pause(500, 4000)
 			c.startNATS()
 		}},
-		{"restart a frontend", func() {
-			f := c.frontends[c.random.IntN(len(c.frontends))]
-			f.down.Store(true)
-			f.child.signal(syscall.SIGTERM)
-			<-f.child.done
-			c.startFrontend(f)
-			eventually(c.t, "the restarted frontend serves", func() bool {
-				status, _, err := (&frontend{url: f.url}).post("/v1/completions", `{"model":"chaos","prompt":[5,6,7],"max_tokens":1}`)
-				return err == nil && status == 200
+		{"NATS is away again and again", func() {
+			// Who has just come back finds it gone once more, in the middle of what it does to be whole.
+			for range 2 + c.random.IntN(3) {
+				c.stopNATS()
+				c.pause(200, 1500)
+				c.startNATS()
+				c.pause(50, 1000)
+			}
+		}},
+		{"a frontend is killed while NATS is away", func() {
+			c.stopNATS()
+			c.replace(c.frontends[c.random.IntN(len(c.frontends))], syscall.SIGKILL, func() {
+				c.pause(200, 2000)
+				c.startNATS()
 			})
-			f.down.Store(false)
+		}},
+		{"restart a frontend", func() {
+			c.replace(c.frontends[c.random.IntN(len(c.frontends))], syscall.SIGTERM, func() {})
+		}},
+		{"kill a frontend", func() {
+			c.replace(c.frontends[c.random.IntN(len(c.frontends))], syscall.SIGKILL, func() {})
 		}},
 	}
 	action := actions[c.random.IntN(len(actions))]
 	c.actions[action.name]++
 	action.do()
+}
+
+// replace ends a frontend and starts it again; meanwhile runs while it starts. Its clients go to the other one until it serves.
+func (c *chaos) replace(f *chaosFrontend, how syscall.Signal, meanwhile func()) {
+	f.down.Store(true)
+	f.child.signal(how)
+	<-f.child.done
+	c.startFrontend(f)
+	meanwhile()
+	eventually(c.t, "the restarted frontend serves", func() bool {
+		status, _, err := (&frontend{url: f.url}).post("/v1/completions", `{"model":"chaos","prompt":[5,6,7],"max_tokens":1}`)
+		return err == nil && status == 200
+	})
+	f.down.Store(false)
 }
 
 // revive starts frontends again that ended by themselves, as whoever runs a fleet would. Ours must not.

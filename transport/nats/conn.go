@@ -25,6 +25,8 @@ type Conn struct {
 	reconnected atomic.Int64 // when the connection was made again last, in Unix nanoseconds; 0 for never
 
 	mu       sync.Mutex
+	era      context.Context // ends with the next time that the connection is made again
+	endEra   context.CancelFunc
 	watchers map[*watcher]struct{}
 	services map[string]*service // by name
 }
@@ -43,7 +45,13 @@ func Connect(ctx context.Context, options Options) (*Conn, error) {
 		return nil, err
 	}
 	c := &Conn{options: options, closed: make(chan struct{}), watchers: make(map[*watcher]struct{}), services: make(map[string]*service)}
-	c.end = sync.OnceFunc(func() { close(c.closed) })
+	c.era, c.endEra = context.WithCancel(context.Background())
+	c.end = sync.OnceFunc(func() {
+		close(c.closed)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.endEra()
+	})
 	settings, err := c.settings()
 	if err != nil {
 		return nil, err
@@ -93,6 +101,10 @@ func (c *Conn) settings() ([]client.Option, error) {
 		}),
 		client.ReconnectHandler(func(nc *client.Conn) {
 			c.reconnected.Store(time.Now().UnixNano())
+			c.mu.Lock()
+			c.endEra()
+			c.era, c.endEra = context.WithCancel(context.Background())
+			c.mu.Unlock()
 			c.options.Logger.Info("the connection to NATS is back", "server", nc.ConnectedUrlRedacted())
 			if nc.FlushTimeout(flushTimeout) != nil { // not sure that the server knows the subscriptions: the next one will be
 				return
@@ -160,12 +172,12 @@ func (c *Conn) Deliver(ctx context.Context, subject string, headers map[string]s
 	}
 	bounded, cancel := context.WithTimeout(ctx, c.options.RequestTimeout)
 	defer cancel()
-	reply, err := c.nc.RequestMsgWithContext(bounded, request)
-	for errors.Is(err, client.ErrNoResponders) && c.gathering() {
-		// The bus has just come back, and the worker is on its way back to it.
+	reply, err := c.request(bounded, request)
+	for bounded.Err() == nil && (errors.Is(err, errInterrupted) || errors.Is(err, client.ErrNoResponders) && c.gathering()) {
+		// The bus has just come back: what was under way is lost, and the worker is on its way back to it.
 		select {
 		case <-time.After(gatherPause):
-			reply, err = c.nc.RequestMsgWithContext(bounded, request)
+			reply, err = c.request(bounded, request)
 		case <-bounded.Done():
 			err = bounded.Err()
 		}
@@ -186,6 +198,39 @@ func (c *Conn) Deliver(ctx context.Context, subject string, headers map[string]s
 		return &inference.Error{Kind: inference.Unavailable, Message: "there is no connection to NATS", Cause: err}
 	}
 	return &inference.Error{Kind: inference.CannotConnect, Message: fmt.Sprintf("the worker did not take the request within %v", c.options.RequestTimeout), Cause: err}
+}
+
+// errInterrupted is a request that was under way when the connection was lost.
+var errInterrupted = errors.New("the connection was lost before the answer")
+
+// request asks once, as soon as there is a connection, and waits for the answer no longer than the connection lasts.
+func (c *Conn) request(ctx context.Context, request *client.Msg) (*client.Msg, error) {
+	c.mu.Lock()
+	era := c.era
+	c.mu.Unlock()
+	for !c.nc.IsConnected() { // what is sent now would wait for the connection, and be lost with it unnoticed
+		select {
+		case <-era.Done():
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		select {
+		case <-c.closed:
+			return nil, client.ErrConnectionClosed
+		default:
+		}
+		c.mu.Lock()
+		era = c.era
+		c.mu.Unlock()
+	}
+	try, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(era, stop)()
+	reply, err := c.nc.RequestMsgWithContext(try, request)
+	if err != nil && ctx.Err() == nil && era.Err() != nil {
+		return nil, errInterrupted
+	}
+	return reply, err
 }
 
 const (
