@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -406,13 +407,15 @@ func (c *chaos) report(client, request int, problem string) {
 
 // ask sends one request and returns what is wrong with the answer; "" for nothing.
 func (c *chaos) ask(f *chaosFrontend, body string, prompt, tokens int) string {
+	began := time.Now()
 	response, err := http.Post(f.url+"/v1/completions", "application/json", strings.NewReader(body))
 	if err != nil {
 		return err.Error()
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return response.Status
+		text, _ := io.ReadAll(response.Body)
+		return fmt.Sprintf("%s after %v: %s", response.Status, time.Since(began).Round(time.Millisecond), text)
 	}
 	var got []uint32
 	finish, usage, ended := "", 0, false

@@ -62,6 +62,9 @@ func (f *Frontend) declareRouter() {
 	t.add(required(&r.ShadowPolicy, "", text()), spec{name: "router_shadow_policy", flag: "router-shadow-policy", env: names("SIGNALBOX_ROUTER_SHADOW_POLICY"), help: "Worker-selection policy instance that decides along in every pool without effect; metrics compare it with the one in force."})
 	t.add(required(&r.DeviceRatio, 8, whole(1, 1<<20)), spec{name: "encoder_cuda_to_cpu_ratio", env: names("DYN_ENCODER_CUDA_TO_CPU_RATIO"), help: "Throughput of one accelerator in CPU workers, for device-aware-weighted."})
 	t.add(required(&r.Inhibited, 5*time.Second, duration(time.Second, 0)), spec{name: "inhibited_duration_secs", env: names("DYN_RUNTIME_INHIBITED_DURATION_SECS"), help: "Seconds that a worker which failed is set aside; 0 never sets one aside."})
+	t.add(required(new(string), "", text()), spec{name: "lora_allocation", env: names("DYN_LORA_ALLOCATION_ENABLED", "DYN_LORA_ALLOCATION_ALGORITHM", "DYN_LORA_ALLOCATION_TIMESTEP_SECS",
+		"DYN_LORA_ALLOCATION_SCALE_DOWN_COOLDOWN_TICKS", "DYN_LORA_ALLOCATION_RATE_WINDOW_MULTIPLIER", "DYN_LORA_ALLOCATION_BUCKETS_PER_SECOND", "DYN_LORA_ALLOCATION_PREDICTOR_TYPE",
+		"DYN_LORA_ALLOCATION_EMA_ALPHA", "DYN_LORA_MCF_CONFIG"), hidden: true, ignored: "requests for an adapter go to the workers that have registered it", help: "Ignored."})
 	t.add(toggle(&r.LoRA, false), spec{name: "lora_enabled", env: names("DYN_LORA_ENABLED"), help: "Route requests for LoRA adapters only to workers that have them."})
 }
 
