@@ -1,6 +1,8 @@
 package frontend
 
 import (
+	"slices"
+
 	"signalbox/inference"
 	"signalbox/model/card"
 	"signalbox/pipeline"
@@ -66,6 +68,22 @@ func (p *parsers) request(job *pipeline.Job, text string) postprocess.Request {
 		request.FillContent = wish.ForceContent
 	}
 	return request
+}
+
+// ReasoningArguments implements pipeline.CallGrammar.
+func (p *parsers) ReasoningArguments(job *pipeline.Job, text string) map[string][]byte {
+	chat := job.Prompt.Chat
+	if chat == nil || p.names.Reasoning == "" {
+		return nil
+	}
+	members := map[string][]byte{}
+	if arguments := p.options.ArgumentsJSON(promptRequest(chat)); arguments != nil {
+		members["reasoning_parser_kwargs"] = slices.Concat([]byte(`{"chat_template_kwargs":`), arguments, []byte("}"))
+	}
+	if p.names.BegunReasoning(p.request(job, text)) {
+		members["reasoning_ended"] = []byte("false")
+	}
+	return members
 }
 
 func toolsOf(parsing *pipeline.Parsing) []toolcall.Tool {

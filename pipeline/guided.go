@@ -14,6 +14,8 @@ type CallGrammar interface {
 	CallGrammar(job *Job, prompt string) (tag []byte, native bool, err error)
 	// RequiresReasoning tells whether a constrained answer comes after reasoning, which the constraint must let pass.
 	RequiresReasoning(job *Job) bool
+	// ReasoningArguments are raw members of extra_args from which engines see how far reasoning has come; nil for none.
+	ReasoningArguments(job *Job, prompt string) map[string][]byte
 }
 
 // constrainToolChoice makes the worker write calls when the client demands some, in the place of a response format, and holds those that
@@ -24,6 +26,7 @@ func (p *Pipeline) constrainToolChoice(job *Job, prompt string) error {
 	grammar, ok := p.Model.Stages.(CallGrammar)
 	if ok && !parsing.Off {
 		job.Request.RequireReasoning = grammar.RequiresReasoning(job)
+		job.addExtraArguments(grammar.ReasoningArguments(job, prompt))
 	}
 	answers := sampling.Guided != nil && parsing.AnswerSchema != nil && parsing.ToolChoice == ToolChoiceAuto && len(parsing.Tools) > 0
 	if ok && !parsing.Off && (forced || sampling.Guided == nil || answers) {
@@ -135,4 +138,21 @@ func parametersOf(tool Tool) []byte {
 func quoted(text string) []byte {
 	raw, _ := json.Marshal(text) // a text can always be written
 	return raw
+}
+
+// addExtraArguments adds raw members to extra_args.
+func (job *Job) addExtraArguments(members map[string][]byte) {
+	if len(members) == 0 {
+		return
+	}
+	all := make(map[string]json.RawMessage)
+	if job.Request.ExtraArgs != nil {
+		_ = json.Unmarshal(job.Request.ExtraArgs, &all) // the API wrote an object
+	}
+	for name, raw := range members {
+		all[name] = raw
+	}
+	if raw, err := json.Marshal(all); err == nil {
+		job.Request.ExtraArgs = raw
+	}
 }

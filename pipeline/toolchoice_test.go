@@ -19,6 +19,10 @@ func (g grammarStages) CallGrammar(*Job, string) ([]byte, bool, error) {
 	return []byte(g.tag), true, nil
 }
 
+func (g grammarStages) ReasoningArguments(*Job, string) map[string][]byte {
+	return map[string][]byte{"reasoning_ended": []byte("false")}
+}
+
 func (g grammarStages) RequiresReasoning(job *Job) bool {
 	return job.Parsing.ToolChoice >= ToolChoiceRequired
 }
@@ -41,7 +45,7 @@ func TestToolChoiceConstrainsTheWorker(t *testing.T) {
 		{Parsing{}, "{}", `{"type":"string"}`, ""},
 	} {
 		c.parsing.Tools = tools
-		job := &Job{Parsing: c.parsing, Request: &inference.Request{}}
+		job := &Job{Parsing: c.parsing, Request: &inference.Request{ExtraArgs: []byte(`{"a":1}`)}}
 		job.Request.Sampling.Guided = &inference.GuidedDecoding{JSON: []byte(`{"type":"string"}`)} // of a response format
 		p := &Pipeline{Model: Model{Stages: grammarStages{tag: c.tag}}}
 		if err := p.constrainToolChoice(job, ""); err != nil {
@@ -49,6 +53,9 @@ func TestToolChoiceConstrainsTheWorker(t *testing.T) {
 		}
 		if job.Request.RequireReasoning != (c.parsing.ToolChoice != ToolChoiceAuto) || job.Parsing.NativeCalls != (c.want != "") {
 			t.Errorf("%+v: reasoning %v, native %v", c.parsing, job.Request.RequireReasoning, job.Parsing.NativeCalls)
+		}
+		if string(job.Request.ExtraArgs) != `{"a":1,"reasoning_ended":false}` {
+			t.Errorf("extra_args %s", job.Request.ExtraArgs)
 		}
 		got := job.Request.Sampling.Guided
 		if string(got.JSON) != c.json || string(got.StructuralTag) != c.want {

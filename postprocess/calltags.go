@@ -85,6 +85,15 @@ func (r *Request) begun(p Parsers) bool {
 	return strings.HasSuffix(strings.TrimRight(r.Prompt, " \n\t\r"), reasoning.Opener(name))
 }
 
+// BegunReasoning tells whether the engine has to know that the prompt ends inside reasoning: engines of a few formats cannot see it.
+func (p Parsers) BegunReasoning(r Request) bool {
+	switch p.Reasoning {
+	case "minimax_m2", "minimax_m3", "minimax-m3", "kimi_k3", "kimi-k3":
+		return r.begun(p)
+	}
+	return false
+}
+
 // RequiresReasoning tells whether the engine has to let the model reason before it holds it to a form: the request constrains the
 // answer, and reasons.
 func (p Parsers) RequiresReasoning(r Request) bool {
