@@ -290,15 +290,18 @@ func (c *chaos) act() {
 			c.stopNATS()
 			c.pause(500, 4000)
 			c.startNATS()
+			c.whole()
 		}},
 		{"NATS is away again and again", func() {
 			// Who has just come back finds it gone once more, in the middle of what it does to be whole.
-			for range 2 + c.random.IntN(3) {
+			// All of it is shorter than the ten seconds that a request waits for a bus.
+			for range 2 + c.random.IntN(2) {
 				c.stopNATS()
 				c.pause(200, 1500)
 				c.startNATS()
 				c.pause(50, 1000)
 			}
+			c.whole()
 		}},
 		{"a frontend is killed while NATS is away", func() {
 			c.stopNATS()
@@ -306,6 +309,7 @@ func (c *chaos) act() {
 				c.pause(200, 2000)
 				c.startNATS()
 			})
+			c.whole()
 		}},
 		{"restart a frontend", func() {
 			c.replace(c.frontends[c.random.IntN(len(c.frontends))], syscall.SIGTERM, func() {})
@@ -326,11 +330,23 @@ func (c *chaos) replace(f *chaosFrontend, how syscall.Signal, meanwhile func()) 
 	<-f.child.done
 	c.startFrontend(f)
 	meanwhile()
-	eventually(c.t, "the restarted frontend serves", func() bool {
+	c.serves(f)
+	f.down.Store(false)
+}
+
+// serves waits until a frontend serves.
+func (c *chaos) serves(f *chaosFrontend) {
+	eventually(c.t, "the frontend serves", func() bool {
 		status, _, err := (&frontend{url: f.url}).post("/v1/completions", `{"model":"chaos","prompt":[5,6,7],"max_tokens":1}`)
 		return err == nil && status == 200
 	})
-	f.down.Store(false)
+}
+
+// whole waits until both frontends serve, so that two outages of the bus are not one.
+func (c *chaos) whole() {
+	for _, f := range c.frontends {
+		c.serves(f)
+	}
 }
 
 // revive starts frontends again that ended by themselves, as whoever runs a fleet would. Ours must not.

@@ -75,10 +75,10 @@ func Connect(ctx context.Context, options Options) (*Conn, error) {
 	}
 }
 
-// pause is how long to wait before the next try: 100 ms doubled up to 2 s, and something more, so that a fleet does not come
-// back all at once.
+// pause is how long to wait before the next try: 100 ms doubled up to 1 s, and something more, so that a fleet does not come
+// back all at once. Requests wait for the connection meanwhile, so that it is not longer.
 func pause(attempt int) time.Duration {
-	base := min(100*time.Millisecond<<min(attempt, 10), 2*time.Second)
+	base := min(100*time.Millisecond<<min(attempt, 10), time.Second)
 	return base + rand.N(base/2)
 }
 
@@ -234,7 +234,8 @@ func (c *Conn) request(ctx context.Context, request *client.Msg) (*client.Msg, e
 }
 
 const (
-	// gatherTime is how long after the connection came back others may not be back yet: twice the longest pause between their tries.
+	// gatherTime is how long after the connection came back others may not be back yet: longer than the longest pause between their
+	// tries, of which workers of other makes have some of 4 s.
 	gatherTime = 6 * time.Second
 	// gatherPause is the time between two tries of a request meanwhile.
 	gatherPause = 50 * time.Millisecond
