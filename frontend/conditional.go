@@ -66,6 +66,7 @@ func (s *server) advise(ctx context.Context, decode *kv.Router, request *inferen
 	if request.Routing.SessionID != "" {
 		question := *request
 		question.Routing.QueryOnly = true
+		attempt.AtOnce = true
 		placement, err := s.router.Place(ctx, &question, attempt)
 		if err != nil {
 			return kv.Advice{}, err

@@ -60,6 +60,8 @@ type Attempt struct {
 	// Untracked books no prefill tokens, for a decode leg whose prompt was computed elsewhere. RouterOverride in the request
 	// says the same for callers who want it beyond their own process.
 	Untracked bool
+	// AtOnce answers a question (Routing.QueryOnly) from what is known now. Without it a question waits its turn, as the request would.
+	AtOnce bool
 	// Received is when the client's request arrived, for the time to its first token; zero when nobody measures that.
 	Received time.Time
 	// Prefill is where the prompt was or is being computed, for a decode leg; nil otherwise.

@@ -21,7 +21,7 @@ func (r *Router) choose(lease *Lease, request *inference.Request, attempt *route
 	snapshot := r.options.Pool.Snapshot()
 	r.alignTo(snapshot)
 	now := r.clock.Now()
-	if r.line != nil && (!request.Routing.QueryOnly || p.report != nil) { // a question is about now, but for those of [Router.Select]
+	if r.line != nil && !(request.Routing.QueryOnly && attempt.AtOnce) {
 		w, err := r.enqueue(snapshot, lease, request, attempt, how, p, steps, now)
 		if w != nil || err != nil {
 			return w, err

@@ -38,7 +38,7 @@ type Selection struct {
 }
 
 // Select chooses a rank for a request with a given prompt, and books it there under request.ID unless it is a question
-// (Routing.QueryOnly). Unlike in [Router.Place], a question waits its turn too: its answer is where the request may go at once.
+// (Routing.QueryOnly). A question waits its turn too: its answer is where the request may go at once.
 func (r *Router) Select(ctx context.Context, request *inference.Request, attempt router.Attempt, given Given) (chosen Selection, err error) {
 	if err := ctx.Err(); err != nil {
 		return chosen, router.Gone(err)

@@ -71,7 +71,7 @@ func (r *Router) enqueue(snapshot *router.Snapshot, lease *Lease, request *infer
 	}
 	choice := r.line.profile.Select(request.Routing.PolicyClass)
 	if !choice.NeedsCache() && !r.line.profile.Classes[choice.Class(0)].Waits() {
-		r.received[choice.Class(0)]++
+		r.count(choice.Class(0), request)
 		return nil, nil
 	}
 	// Who is overloaded counts here: it is what the request would wait for.
@@ -84,7 +84,7 @@ func (r *Router) enqueue(snapshot *router.Snapshot, lease *Lease, request *infer
 		best = r.bestCached()
 	}
 	class := choice.Class(uint64(p.tokens - min(best, p.tokens)))
-	r.received[class]++
+	r.count(class, request)
 	if !r.mustWait(class) {
 		return nil, nil
 	}
@@ -119,6 +119,13 @@ func (r *Router) enqueue(snapshot *router.Snapshot, lease *Lease, request *infer
 		r.drain() // it may be the first in line for a rank that is idle
 	}
 	return w, nil
+}
+
+// count counts a try that came; a question is none.
+func (r *Router) count(class int, request *inference.Request) {
+	if !request.Routing.QueryOnly {
+		r.received[class]++
+	}
 }
 
 // bestCached returns the most prompt tokens that a rank of the table has cached.

@@ -124,13 +124,39 @@ func TestThresholdIsAShareOfTheBatch(t *testing.T) {
 	b.queueUp(ctx, results, b.named("c", 1))
 	if question := b.named("q", 10); true {
 		question.Routing.QueryOnly = true
-		b.place(question, router.Attempt{}) // a question is answered at once
+		b.place(question, router.Attempt{AtOnce: true})
 	}
 	cancel()
 	if got := <-results; inference.KindOf(got.err) != inference.Cancelled {
 		t.Errorf("%+v", got)
 	}
 	b.awaitWaiting(0)
+}
+
+// A question waits its turn and counts towards its class's limit, as the request that it is about would; answered, it keeps nobody busy.
+func TestQuestionsWaitTheirTurn(t *testing.T) {
+	b := newBench(t, []router.Worker{{ID: 1, MaxNumBatchedTokens: 1000}}, threshold(0))
+	running := b.place(b.named("a", 500), router.Attempt{})
+	results := make(chan ticket, 2)
+	question := b.named("q", 10)
+	question.Routing.QueryOnly = true
+	b.queueUp(t.Context(), results, question)
+	b.queueUp(t.Context(), results, b.named("b", 10))
+	running.End(nil)
+	for range 2 { // both go: the question has booked nothing
+		got := <-results
+		if got.err != nil || got.placement.QueryOnly != (got.name == "q") {
+			t.Errorf("%+v", got)
+		}
+		got.placement.End(nil)
+	}
+	b.awaitWaiting(0)
+	if l := b.load(1, 0); l.ActiveRequests != 0 {
+		t.Errorf("left behind: %+v", l)
+	}
+	if received := b.AppendClasses(nil)[0].Received; received != 2 {
+		t.Errorf("%d requests were counted, want 2", received)
+	}
 }
 
 func jump(request *inference.Request, seconds float64, strict uint32) *inference.Request {
