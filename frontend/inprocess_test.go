@@ -19,6 +19,7 @@ import (
 	"signalbox/inference"
 	"signalbox/model/card"
 	"signalbox/pipeline"
+	"signalbox/preprocess/piece"
 	"signalbox/router"
 	"signalbox/router/mode"
 	"signalbox/worker/sim"
@@ -36,12 +37,12 @@ func (l bytesLoader) Load(_ context.Context, c *card.Card) (*pipeline.Model, err
 
 type lastMessage struct{}
 
-func (lastMessage) Render(_ context.Context, chat *pipeline.Chat) (string, error) {
+func (lastMessage) Render(_ context.Context, chat *pipeline.Chat) (piece.Prompt, error) {
 	var messages []struct{ Content string }
 	if err := json.Unmarshal(chat.Messages, &messages); err != nil {
-		return "", &pipeline.PromptError{Param: "messages", Message: err.Error()}
+		return piece.Prompt{}, &pipeline.PromptError{Param: "messages", Message: err.Error()}
 	}
-	return messages[len(messages)-1].Content, nil
+	return piece.Prompt{Text: messages[len(messages)-1].Content}, nil
 }
 
 type bytesTokenizer struct{}
@@ -51,6 +52,9 @@ func (bytesTokenizer) Encode(dst []uint32, text string, _ bool) []uint32 {
 		dst = append(dst, uint32(b))
 	}
 	return dst
+}
+func (t bytesTokenizer) EncodePieces(dst []uint32, prompt piece.Prompt) []uint32 {
+	return t.Encode(dst, prompt.Text, false)
 }
 func (bytesTokenizer) VocabSize() int         { return 257 }
 func (bytesTokenizer) Token(id uint32) string { return string([]byte{byte(id)}) }

@@ -11,6 +11,7 @@ import (
 	"signalbox/model"
 	"signalbox/model/card"
 	"signalbox/pipeline"
+	"signalbox/preprocess/piece"
 	"signalbox/preprocess/prompt"
 	"signalbox/preprocess/tokenizer"
 )
@@ -139,17 +140,17 @@ type renderer struct {
 }
 
 // Render implements pipeline.Renderer.
-func (r *renderer) Render(_ context.Context, chat *pipeline.Chat) (string, error) {
+func (r *renderer) Render(_ context.Context, chat *pipeline.Chat) (piece.Prompt, error) {
 	request := promptRequest(chat)
 	if r.excludeTools && chat.ToolChoice == "none" {
 		request.Tools = nil
 	}
-	text, err := r.formatter.Render(request)
+	composed, err := r.formatter.Compose(request)
 	var refusal *prompt.Refusal
 	if errors.As(err, &refusal) {
-		return "", &pipeline.PromptError{Param: refusal.Param, Message: refusal.Message}
+		return composed, &pipeline.PromptError{Param: refusal.Param, Message: refusal.Message}
 	}
-	return text, err
+	return composed, err
 }
 
 // promptRequest is a conversation as templates take it.

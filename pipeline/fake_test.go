@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"signalbox/inference"
+	"signalbox/preprocess/piece"
 	"signalbox/router"
 )
 
@@ -253,6 +254,9 @@ func (letters) Encode(dst []uint32, text string, _ bool) []uint32 {
 		dst = append(dst, uint32(b))
 	}
 	return dst
+}
+func (l letters) EncodePieces(dst []uint32, prompt piece.Prompt) []uint32 {
+	return l.Encode(dst, prompt.Text, false)
 }
 func (letters) VocabSize() int                          { return 512 }
 func (letters) Token(id uint32) string                  { return string([]byte{byte(id)}) }

@@ -5,19 +5,22 @@ import (
 	"sync/atomic"
 
 	"signalbox/inference"
+	"signalbox/preprocess/piece"
 	"signalbox/router"
 )
 
-// Renderer turns a conversation into prompt text.
+// Renderer turns a conversation into a prompt.
 type Renderer interface {
 	// Render returns the prompt. A *PromptError says what in the conversation the template refuses.
-	Render(ctx context.Context, chat *Chat) (string, error)
+	Render(ctx context.Context, chat *Chat) (piece.Prompt, error)
 }
 
 // Tokenizer is what the pipeline needs of a model's tokenizer. It is safe for concurrent use.
 type Tokenizer interface {
 	// Encode appends the text's token ids to dst. addSpecial adds what the model puts around a text.
 	Encode(dst []uint32, text string, addSpecial bool) []uint32
+	// EncodePieces appends a prompt's token ids to dst, piece by piece, or as one text where it has no pieces.
+	EncodePieces(dst []uint32, prompt piece.Prompt) []uint32
 	// VocabSize is one more than the largest token id.
 	VocabSize() int
 	// Token returns the text of one token alone, as log probabilities show it.

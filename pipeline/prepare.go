@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"signalbox/internal/jsontape"
+	"signalbox/preprocess/piece"
 )
 
 // prepared is a request whose prompt is ready.
@@ -20,7 +21,7 @@ func (p *Pipeline) prepare(ctx context.Context, job *Job) (prepared, error) {
 	if err := p.Limiter.acquire(ctx); err != nil {
 		return prepared{}, err
 	}
-	text, err := p.promptTokens(ctx, job)
+	ready, err := p.promptTokens(ctx, job)
 	p.Limiter.release()
 	if err != nil {
 		return prepared{}, err
@@ -29,10 +30,10 @@ func (p *Pipeline) prepare(ctx context.Context, job *Job) (prepared, error) {
 	r.Model = p.Model.Name
 	r.CardChecksum = p.Model.Checksum
 	p.applyStops(job)
-	if err := p.constrainToolChoice(job, text); err != nil {
+	if err := p.constrainToolChoice(job, ready.text); err != nil {
 		return prepared{}, err
 	}
-	completeExtraArgs(job, text)
+	completeExtraArgs(job, ready.text)
 	if r.Output.SkipSpecialTokens == nil && !job.Parsing.Off && p.Model.Stages != nil && p.Model.Stages.NeedsSpecialTokens() {
 		show := false
 		r.Output.SkipSpecialTokens = &show
@@ -41,38 +42,39 @@ func (p *Pipeline) prepare(ctx context.Context, job *Job) (prepared, error) {
 		return prepared{}, err
 	}
 	p.Observer.Stage("preprocess", "", time.Since(start).Seconds())
-	return prepared{text: text}, nil
+	return ready, nil
 }
 
-func (p *Pipeline) promptTokens(ctx context.Context, job *Job) (string, error) {
+func (p *Pipeline) promptTokens(ctx context.Context, job *Job) (ready prepared, err error) {
 	r := job.Request
 	if r.TokenIDs != nil {
-		return "", p.checkTokens(r.TokenIDs)
+		return ready, p.checkTokens(r.TokenIDs)
 	}
-	var text string
+	var text piece.Prompt
 	switch {
 	case job.Prompt.Chat != nil && job.Prompt.Chat.UseRawPrompt:
-		text = lastMessageText(job.Prompt.Chat.Messages)
+		text.Text = lastMessageText(job.Prompt.Chat.Messages)
 	case job.Prompt.Chat != nil:
 		if p.Model.Renderer == nil {
-			return "", &PromptError{Param: "messages", Message: "model " + p.Model.Name + " has no chat template"}
+			return ready, &PromptError{Param: "messages", Message: "model " + p.Model.Name + " has no chat template"}
 		}
 		start := time.Now()
 		rendered, err := p.Model.Renderer.Render(ctx, job.Prompt.Chat)
 		if err != nil {
-			return "", err
+			return ready, err
 		}
 		p.Observer.Rendered(time.Since(start).Seconds())
 		text = rendered
 	case job.Prompt.Text != nil:
-		text = *job.Prompt.Text
+		text.Text = *job.Prompt.Text
 	default:
-		return "", nil
+		return ready, nil
 	}
 	start := time.Now()
-	r.TokenIDs = p.Model.Tokenizer.Encode(nil, text, false)
+	r.TokenIDs = p.Model.Tokenizer.EncodePieces(nil, text)
 	p.Observer.Tokenized(time.Since(start).Seconds(), len(r.TokenIDs))
-	return text, nil
+	ready.text = text.Text
+	return ready, nil
 }
 
 // checkTokens refuses ids that the model does not have: a worker would crash on them.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"signalbox/preprocess/chattemplate"
+	"signalbox/preprocess/piece"
 )
 
 // Request is one conversation. Raw members are JSON; nil when absent.
@@ -126,7 +127,7 @@ func Load(files Files, options Options) (*Formatter, error) {
 	sources, err := templateSources(files, config["chat_template"])
 	if errors.Is(err, ErrNoTemplate) && strings.EqualFold(kind, inklingType) {
 		// Where such a model has a template, the live frontend uses that.
-		f.native = inklingText
+		f.native = inklingPieces
 		return f, nil
 	}
 	if err != nil {
@@ -274,39 +275,49 @@ func templateName(tools chattemplate.Value) string {
 	return "default"
 }
 
-// Render returns the prompt.
+// Render returns the prompt as text.
 func (f *Formatter) Render(request Request) (string, error) {
+	p, err := f.Compose(request)
+	return p.Text, err
+}
+
+// Compose returns the prompt. It has pieces where the model has an encoder that tells special tokens from text.
+func (f *Formatter) Compose(request Request) (p piece.Prompt, err error) {
 	messages, err := chattemplate.ParseJSON(request.Messages)
 	if err != nil {
-		return "", &Refusal{Param: "messages", Message: "messages: " + err.Error(), Cause: err}
+		return p, &Refusal{Param: "messages", Message: "messages: " + err.Error(), Cause: err}
 	}
 	tools := chattemplate.None
 	if len(request.Tools) > 0 {
 		if tools, err = parseJSON(request.Tools); err != nil {
-			return "", &Refusal{Param: "tools", Message: "tools: " + err.Error(), Cause: err}
+			return p, &Refusal{Param: "tools", Message: "tools: " + err.Error(), Cause: err}
 		}
 	}
 	cut := func(text string) (string, error) { return text, nil }
 	if request.ContinueFinalMessage {
 		if messages, cut, err = Continuation(messages); err != nil {
-			return "", err
+			return p, err
 		}
 	}
 	if f.native != nil {
-		text, err := f.encode(request, messages, tools)
+		written, err := f.encode(request, messages, tools)
 		if err != nil {
-			return "", err
+			return p, err
 		}
-		return cut(text)
+		text, err := cut(written.Text)
+		if err != nil {
+			return p, err
+		}
+		return written.Cut(len(text)), nil
 	}
 	name := templateName(tools)
 	chosen := f.byName[name]
 	if chosen == nil {
-		return "", &Refusal{Param: "messages", Message: fmt.Sprintf("the model has no chat template called %q, which this request needs", name)}
+		return p, &Refusal{Param: "messages", Message: fmt.Sprintf("the model has no chat template called %q, which this request needs", name)}
 	}
 	normalised, err := f.normalise(chosen, messages)
 	if err != nil {
-		return "", err
+		return p, err
 	}
 	tools = normaliseTools(tools)
 	completed := chosen.needsContent
@@ -321,9 +332,12 @@ func (f *Formatter) Render(request Request) (string, error) {
 		}
 	}
 	if err != nil {
-		return "", err
+		return p, err
 	}
-	return cut(text)
+	if text, err = cut(text); err != nil {
+		return p, err
+	}
+	return piece.Prompt{Text: text}, nil
 }
 
 // render renders normalised messages.

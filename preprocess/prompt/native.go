@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"signalbox/preprocess/chattemplate"
+	"signalbox/preprocess/piece"
 	"signalbox/preprocess/prompt/deepseek"
 	"signalbox/preprocess/prompt/inkling"
 	"signalbox/preprocess/prompt/kimi"
@@ -20,18 +21,27 @@ type conversation struct {
 }
 
 // encoder writes the prompts of a model that has an encoder of its own in place of a template.
-type encoder func(conversation) (string, error)
+type encoder func(conversation) (piece.Prompt, error)
 
 func deepSeek(encode func(deepseek.Conversation) (string, error)) encoder {
-	return func(c conversation) (string, error) { return encode(c.Conversation) }
+	return func(c conversation) (piece.Prompt, error) {
+		if c.toolChoice == "none" {
+			c.Tools = nil
+		}
+		text, err := encode(c.Conversation)
+		return piece.Prompt{Text: text}, err
+	}
 }
 
-func kimiK3(c conversation) (string, error) {
+func kimiK3(c conversation) (piece.Prompt, error) {
 	return kimi.K3(kimi.Conversation{Messages: c.Messages, Tools: c.Tools, ToolChoice: c.toolChoice, NamedTool: c.namedTool, ResponseFormat: c.ResponseFormat,
 		Generate: c.generate, Argument: c.Argument})
 }
 
-func inklingText(c conversation) (string, error) {
+func inklingPieces(c conversation) (piece.Prompt, error) {
+	if c.toolChoice == "none" {
+		c.Tools = nil
+	}
 	return inkling.Encode(inkling.Conversation{Messages: c.Messages, Tools: c.Tools, Effort: c.Argument(effortKey), Generate: c.generate})
 }
 
@@ -108,8 +118,8 @@ func modelType(path string) (string, error) {
 	return config.Type, nil
 }
 
-// encode writes a prompt without a template.
-func (f *Formatter) encode(request Request, messages, tools chattemplate.Value) (string, error) {
+// encode writes a prompt without a template. Kimi K3 is told of tools also where it must not call them.
+func (f *Formatter) encode(request Request, messages, tools chattemplate.Value) (p piece.Prompt, err error) {
 	c := conversation{generate: !request.NoGenerationPrompt && !request.ContinueFinalMessage, toolChoice: request.ToolChoice}
 	if request.NamedTool {
 		c.toolChoice, c.namedTool = "", request.ToolChoice
@@ -123,7 +133,7 @@ func (f *Formatter) encode(request Request, messages, tools chattemplate.Value) 
 			checked = without(checked, name)
 		}
 		if err := checkMessage(checked); err != nil {
-			return "", err
+			return p, err
 		}
 		known := knownMembers(message)
 		for _, name := range f.alsoKnown {
@@ -133,13 +143,13 @@ func (f *Formatter) encode(request Request, messages, tools chattemplate.Value) 
 		}
 		c.Messages = append(c.Messages, known)
 	}
-	if tools.Kind() == chattemplate.KindList && !request.NoTools {
+	if tools.Kind() == chattemplate.KindList {
 		c.Tools = append([]chattemplate.Value{}, normaliseTools(tools).Items()...)
 	}
 	if len(request.ResponseFormat) > 0 {
 		format, err := parseJSON(request.ResponseFormat)
 		if err != nil {
-			return "", &Refusal{Param: "response_format", Message: "response_format: " + err.Error(), Cause: err}
+			return p, &Refusal{Param: "response_format", Message: "response_format: " + err.Error(), Cause: err}
 		}
 		if format.Kind() == chattemplate.KindDict {
 			c.ResponseFormat = knownFormat(format)
@@ -147,14 +157,13 @@ func (f *Formatter) encode(request Request, messages, tools chattemplate.Value) 
 	}
 	a, err := f.arguments(request)
 	if err != nil {
-		return "", err
+		return p, err
 	}
 	c.Argument = a.get
-	text, err := f.native(c)
-	if err != nil {
-		return "", &Refusal{Param: "messages", Message: "The conversation cannot be written for this model: " + err.Error(), Cause: err}
+	if p, err = f.native(c); err != nil {
+		return p, &Refusal{Param: "messages", Message: "The conversation cannot be written for this model: " + err.Error(), Cause: err}
 	}
-	return text, nil
+	return p, nil
 }
 
 // knownFormat returns a response format with the members that the API knows.

@@ -27,6 +27,8 @@ type addedMatcher struct {
 	starts [256]bool
 	only   string // all first bytes
 	tokens []AddedToken
+	// ordinary says that special tokens are text, which hides what is inside them all the same.
+	ordinary bool
 }
 
 type addedNode struct {
@@ -129,6 +131,9 @@ func (m *addedMatcher) split(s string, gap func(start, end int), found func(toke
 			break
 		}
 		at = end
+		if m.ordinary && token.Special {
+			continue
+		}
 		if token.SingleWord && (start > 0 && endsInWord(s[:start]) || end < len(s) && beginsWithWord(s[end:])) {
 			continue
 		}

@@ -24,18 +24,26 @@ func LoadModel(files ModelFiles) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
 	}
+	isJSON := bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{"))
 	var more []AddedToken
 	if files.TokenizerConfig != "" {
 		config, err := os.ReadFile(files.TokenizerConfig)
-		if err == nil {
+		switch {
+		case err != nil:
+		case isJSON:
 			more, err = ConfigTokens(config)
+		default: // which has no added tokens of its own
+			more, err = declaredTokens(config)
+			for i, token := range more { // which are found as they are spelled, whatever else is said of them
+				more[i] = AddedToken{ID: token.ID, Content: token.Content, Special: token.Special}
+			}
 		}
 		if err != nil {
 			return nil, fmt.Errorf("tokenizer %s: %w", files.TokenizerConfig, err)
 		}
 	}
 	var t *Tokenizer
-	if bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")) {
+	if isJSON {
 		t, err = Parse(text, more...)
 	} else {
 		t, err = parseRanks(text, more, files.Config)
@@ -47,7 +55,7 @@ func LoadModel(files ModelFiles) (*Tokenizer, error) {
 }
 
 // kimiModels are the kinds of models whose tiktoken files have Kimi's split pattern and reserved tokens.
-var kimiModels = []string{"kimi", "kimi_k2", "kimi_k25", "deepseek_v3"}
+var kimiModels = []string{"kimi", "kimi_k2", "kimi_k25", "kimi_k3", "kimi_linear", "deepseek_v3"}
 
 // parseRanks reads a tiktoken file, knowing the kind of model.
 func parseRanks(text []byte, special []AddedToken, configPath string) (*Tokenizer, error) {

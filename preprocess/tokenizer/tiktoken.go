@@ -34,7 +34,7 @@ func ReservedTokens(first, count uint32, named []AddedToken) []AddedToken {
 type Tiktoken struct {
 	// Pattern is the split pattern.
 	Pattern string
-	// Special are the special tokens with their ids.
+	// Special are the added tokens with their ids. Those that are not special show in decoded text.
 	Special []AddedToken
 	// BeforeText are special tokens in front of a text that is encoded with special tokens.
 	BeforeText []uint32
@@ -76,7 +76,7 @@ func ParseTiktoken(text []byte, with Tiktoken) (*Tokenizer, error) {
 	split := &node{Type: "Sequence", Pretokenizers: []node{{Type: "Split", Behavior: string(isolated)},
 		{Type: "ByteLevel", AddPrefixSpace: new(bool), UseRegex: new(bool)}}}
 	split.Pretokenizers[0].Pattern.Regex = &with.Pattern
-	t := &Tokenizer{vocab: vocab, raw: true, model: b, byteDecoder: true, decode: decodeBytes, prefix: with.BeforeText}
+	t := &Tokenizer{vocab: vocab, raw: true, ranks: true, model: b, byteDecoder: true, decode: decodeBytes, prefix: with.BeforeText}
 	var err error
 	if t.split, err = split.splitter(true); err != nil {
 		return nil, err

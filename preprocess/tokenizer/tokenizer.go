@@ -10,6 +10,7 @@ import (
 type Tokenizer struct {
 	vocab *vocabulary
 	raw   bool // the vocabulary holds bytes, not characters of the byte-level alphabet
+	ranks bool // it was read from a file of tokens and ranks
 
 	added           addedMatcher // in the text as it came
 	addedNormalized addedMatcher // in the normalised text

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"signalbox/preprocess/chattemplate"
+	"signalbox/preprocess/piece"
 )
 
 // Conversation is what a prompt is made of.
@@ -46,35 +47,40 @@ const (
 var efforts = map[string]float64{"none": 0, "minimal": 0.1, "low": 0.2, "medium": 0.7, "high": 0.9, "xhigh": 0.99, "max": 0.99}
 
 type writer struct {
-	b     strings.Builder
+	piece.Writer
 	names map[string]string // of called functions, by the call's id
 }
 
 // Encode writes the prompt of an Inkling model.
-func Encode(c Conversation) (string, error) {
+func Encode(c Conversation) (p piece.Prompt, err error) {
 	w := writer{names: map[string]string{}}
 	if err := w.declare(c.Tools); err != nil {
-		return "", err
+		return p, err
 	}
 	effort, err := effortNotice(c.Effort)
 	if err != nil {
-		return "", err
+		return p, err
+	}
+	notice := func() {
+		if effort != "" {
+			w.block(system, "", text, effort)
+			effort = ""
+		}
 	}
 	for i, message := range c.Messages {
 		role := member(message, "role").Str()
 		if role != "system" && role != "developer" { // the effort follows the first system turns
-			w.b.WriteString(effort)
-			effort = ""
+			notice()
 		}
 		if err := w.write(role, message); err != nil {
-			return "", fmt.Errorf("messages[%d]: %w", i, err)
+			return p, fmt.Errorf("messages[%d]: %w", i, err)
 		}
 	}
-	w.b.WriteString(effort)
+	notice()
 	if c.Generate {
-		w.b.WriteString(model)
+		w.Special(model)
 	}
-	return w.b.String(), nil
+	return w.Prompt(), nil
 }
 
 func member(v chattemplate.Value, name string) chattemplate.Value {
@@ -82,12 +88,16 @@ func member(v chattemplate.Value, name string) chattemplate.Value {
 	return value
 }
 
-func block(who, name, kind, content string) string { return who + name + kind + content + endMessage }
-
+// block writes who speaks, the name of the tool that is spoken of or "", what kind of content follows, and the content, which is text.
 func (w *writer) block(who, name, kind, content string) {
-	w.b.WriteString(block(who, name, kind, content))
+	w.Special(who)
+	w.Text(name)
+	w.Special(kind)
+	w.Text(content)
+	w.Special(endMessage)
 }
 
+// effortNotice tells the model how much to think; "" says nothing.
 func effortNotice(value chattemplate.Value) (string, error) {
 	effort, known := 0.9, true
 	switch value.Kind() {
@@ -115,7 +125,7 @@ func effortNotice(value chattemplate.Value) (string, error) {
 	if level == "0" || level == "-0" || level == "" {
 		level = "0.0"
 	}
-	return block(system, "", text, "Thinking effort level: "+level), nil
+	return "Thinking effort level: " + level, nil
 }
 
 func (w *writer) declare(tools []chattemplate.Value) error {
@@ -179,7 +189,10 @@ func (w *writer) content(who string, content chattemplate.Value) error {
 		case "image", "input_image", "image_url":
 			w.block(who, "", image, "")
 		case "audio", "input_audio", "audio_url":
-			w.block(who, "", audio, audioEnd)
+			w.Special(who)
+			w.Special(audio)
+			w.Special(audioEnd)
+			w.Special(endMessage)
 		default:
 			return fmt.Errorf("the model takes texts, images and sounds, not a part of type %q", kind)
 		}
@@ -215,7 +228,7 @@ func (w *writer) answer(message, content chattemplate.Value) error {
 			return err
 		}
 	}
-	w.b.WriteString(endTurn)
+	w.Special(endTurn)
 	return nil
 }
 

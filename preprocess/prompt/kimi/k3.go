@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"signalbox/preprocess/chattemplate"
+	"signalbox/preprocess/piece"
 )
 
 // Conversation is what a prompt is made of.
@@ -28,38 +29,38 @@ type Conversation struct {
 
 // Special tokens. An image is one token, whatever its size.
 const (
-	opening = "<|open|>"
-	closing = "<|close|>"
-	sep     = "<|sep|>"
-	endTurn = "<|end_of_msg|>"
-	image   = "<|media_pad|>"
+	openTag  = "<|open|>"
+	closeTag = "<|close|>"
+	sep      = "<|sep|>"
+	endTurn  = "<|end_of_msg|>"
+	image    = "<|media_pad|>"
 )
 
 // k3 is a prompt that is being written.
 type k3 struct {
-	b      strings.Builder
+	piece.Writer
 	thinks bool
 	calls  []chattemplate.Value // of the last answer
 	result int                  // how many results of these calls were written
 }
 
 // K3 writes the prompt of a Kimi K3 model.
-func K3(c Conversation) (string, error) {
+func K3(c Conversation) (p piece.Prompt, err error) {
 	e := k3{thinks: c.NamedTool == "" && c.thinks()}
 	effort := c.effort()
 	if e.thinks && effort != "low" && effort != "high" && effort != "max" {
-		return "", fmt.Errorf("thinking effort %q: want low, high or max", effort)
+		return p, fmt.Errorf("thinking effort %q: want low, high or max", effort)
 	}
 	if err := checkTools(&c); err != nil {
-		return "", err
+		return p, err
 	}
 	history, partial, err := splitPartial(orderResults(c.Messages))
 	if err != nil {
-		return "", err
+		return p, err
 	}
 	if len(c.Tools) > 0 {
 		if err := e.declare("# Tools\nHere are the available tools, described in JSONSchema.\n\n", c.Tools); err != nil {
-			return "", err
+			return p, err
 		}
 	}
 	if e.thinks {
@@ -68,20 +69,20 @@ func K3(c Conversation) (string, error) {
 	}
 	for i, message := range history {
 		if err := e.write(message); err != nil {
-			return "", fmt.Errorf("messages[%d]: %w", i, err)
+			return p, fmt.Errorf("messages[%d]: %w", i, err)
 		}
 	}
 	e.demand(&c)
 	if err := e.format(c.ResponseFormat); err != nil {
-		return "", err
+		return p, err
 	}
 	switch {
 	case partial.Kind() == chattemplate.KindDict:
 		if len(member(partial, "tool_calls").Items()) > 0 {
-			return "", fmt.Errorf("messages: an answer that is to be gone on with cannot have tool_calls")
+			return p, fmt.Errorf("messages: an answer that is to be gone on with cannot have tool_calls")
 		}
 		if err := e.openAnswer(partial); err != nil {
-			return "", err
+			return p, err
 		}
 	case c.Generate:
 		e.open("message", "role", "assistant")
@@ -91,7 +92,7 @@ func K3(c Conversation) (string, error) {
 			e.open("response")
 		}
 	}
-	return e.b.String(), nil
+	return e.Prompt(), nil
 }
 
 func member(v chattemplate.Value, name string) chattemplate.Value {
@@ -128,24 +129,32 @@ var escape = strings.NewReplacer("&", "&amp;", `"`, "&quot;")
 
 // open writes an opening tag with attributes, name and value in turn.
 func (e *k3) open(tag string, attributes ...string) {
-	e.b.WriteString(opening + tag)
+	e.Special(openTag)
+	e.Text(tag)
 	for i := 0; i+1 < len(attributes); i += 2 {
-		e.b.WriteString(" " + attributes[i] + `="` + escape.Replace(attributes[i+1]) + `"`)
+		e.Text(" " + attributes[i])
+		e.Text(`="`)
+		e.Text(escape.Replace(attributes[i+1]))
+		e.Text(`"`)
 	}
-	e.b.WriteString(sep)
+	e.Special(sep)
 }
 
-func (e *k3) close(tag string) { e.b.WriteString(closing + tag + sep) }
+func (e *k3) close(tag string) {
+	e.Special(closeTag)
+	e.Text(tag)
+	e.Special(sep)
+}
 
 func (e *k3) endMessage() {
 	e.close("message")
-	e.b.WriteString(endTurn)
+	e.Special(endTurn)
 }
 
 // notice is what the system says of itself.
 func (e *k3) notice(kind, text string) {
 	e.open("message", "role", "system", "type", kind)
-	e.b.WriteString(strings.TrimSpace(text))
+	e.Text(strings.TrimSpace(text))
 	e.endMessage()
 }
 
@@ -268,19 +277,19 @@ func (e *k3) toolResult(message chattemplate.Value) error {
 func (e *k3) content(content chattemplate.Value) error {
 	if content.Kind() != chattemplate.KindList {
 		text, err := bodyText(content)
-		e.b.WriteString(text)
+		e.Text(text)
 		return err
 	}
 	for _, part := range content.Items() {
 		switch kind := member(part, "type").Str(); kind {
 		case "image", "image_url":
-			e.b.WriteString(image)
+			e.Special(image)
 		default:
 			text, err := bodyText(member(part, "text"))
 			if err != nil {
 				return err
 			}
-			e.b.WriteString(text)
+			e.Text(text)
 		}
 	}
 	return nil
@@ -321,7 +330,7 @@ func (e *k3) openAnswer(message chattemplate.Value) error {
 			return err
 		}
 		e.open("think")
-		e.b.WriteString(text)
+		e.Text(text)
 		e.close("think")
 	}
 	e.open("response")
@@ -361,7 +370,7 @@ func (e *k3) call(index int, function chattemplate.Value) error {
 			parsed = chattemplate.Value{}
 		case err != nil:
 			e.open("json", "type", "object")
-			e.b.WriteString(raw.Str())
+			e.Text(raw.Str())
 			e.close("json")
 			e.close("call")
 			return nil
@@ -380,7 +389,7 @@ func (e *k3) call(index int, function chattemplate.Value) error {
 			}
 		}
 		e.open("argument", "key", entry.Key.Str(), "type", kindOf(entry.Value))
-		e.b.WriteString(text)
+		e.Text(text)
 		e.close("argument")
 	}
 	e.close("call")
