@@ -1,8 +1,8 @@
 """A worker on the real runtime that writes down what it is asked.
 
-    python capture_worker.py MODEL_DIRECTORY NAME FILE
+    python capture_worker.py MODEL_DIRECTORY NAME FILE [SETTINGS]
 
-Every request is one line of JSON in the file.
+Every request is one line of JSON in the file. SETTINGS are members of the card's runtime configuration, as JSON.
 """
 import json
 import sys
@@ -21,9 +21,12 @@ async def generate(request, context):
 @dynamo_worker()
 async def main(runtime):
     path, name = sys.argv[1:3]
+    settings = ModelRuntimeConfig()
+    for member, value in json.loads((sys.argv[4:] or ["{}"])[0]).items():
+        setattr(settings, member, value)
     endpoint = runtime.endpoint(f"dynamo.{name}.generate")
     await register_model(ModelInput.Tokens, ModelType.Chat | ModelType.Completions, endpoint, path, name, worker_type=WorkerType.Aggregated,
-                         runtime_config=ModelRuntimeConfig(), kv_cache_block_size=16)
+                         runtime_config=settings, kv_cache_block_size=16)
     await endpoint.serve_endpoint(generate)
 
 
