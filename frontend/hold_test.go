@@ -201,7 +201,7 @@ func TestARequestWhoseLastWorkerDiesIsHeld(t *testing.T) {
 	waitFor(t, func() bool { return len(f.frontend.manager.Served()) == 0 })
 	close(worker.gone)
 	// A stream that has begun tells it in an event.
-	if refused := <-answers; !strings.HasPrefix(refused, "529") && !strings.Contains(refused, "SIGNALBOX_HOLD_REQUESTS") {
+	if refused := <-answers; !strings.HasPrefix(refused, "529 ") && !(strings.HasPrefix(refused, "200 data:") && strings.Contains(refused, `"code":529}`)) {
 		t.Errorf("beyond the limit: %s", refused)
 	}
 	waitFor(t, func() bool { return held(f) == 2 })

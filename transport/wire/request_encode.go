@@ -147,7 +147,11 @@ func appendRequest(dst []byte, r *inference.Request) ([]byte, error) {
 	m.dst = appendOutputOptions(m.dst, &r.Output)
 	m.key("eos_token_ids")
 	m.dst = appendUint32s(m.dst, r.EOSTokenIDs)
-	m.text("mdc_sum", r.CardChecksum)
+	if r.CardChecksum == "" {
+		m.null("mdc_sum")
+	} else {
+		m.text("mdc_sum", r.CardChecksum)
+	}
 	m.key("annotations")
 	m.dst = appendStrings(m.dst, r.Annotations)
 	m.key("routing")
