@@ -102,6 +102,7 @@ func runFrontend(args []string) error {
 	defer stopTracing()
 	options.Tracer = tracer
 	defer adaptProcessors(ctx, &options.HTTP)()
+	collectSooner()
 	f, err := frontend.Start(context.Background(), options)
 	if err != nil {
 		return err
