@@ -40,11 +40,12 @@ func TestWorkersAreAskedAlike(t *testing.T) {
 	}
 	written := filepath.Join(t.TempDir(), "requests")
 	environment := append(s.environment(), "DYN_DISCOVERY_BACKEND=file", "DYN_REQUEST_PLANE=tcp", "DYN_EVENT_PLANE=zmq")
-	start(t, environment, peer.python, filepath.Join("clients", "capture_worker.py"), model, "capture", written)
+	start(t, environment, peer.python, filepath.Join("clients", "capture_worker.py"), model, "capture", written, `{"context_length":4096}`)
 	theirs, ours := startTheirs(t, peer, s, "--enable-anthropic-api"), startOurs(t, s, "--enable-anthropic-api")
 	waitForModels(t, theirs, "capture")
 	waitForModels(t, ours, "capture")
 	const chat = `{"model":"capture","max_tokens":3,"messages":[{"role":"user","content":`
+	const open = `{"model":"capture","messages":[{"role":"user","content":`
 	const words = `"hi"}]`
 	for _, c := range [][2]string{
 		{"/v1/chat/completions", chat + words + `,"allowed_token_ids":[1],"bad_words_token_ids":[[1]],"logprob_token_ids":[2],"detokenize":true,"cache_salt":"s"}`},
@@ -55,6 +56,8 @@ func TestWorkersAreAskedAlike(t *testing.T) {
 		{"/v1/chat/completions", chat + `[{"type":"text","text":"what"},{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}]}`},
 		{"/v1/chat/completions", chat + `[{"type":"audio_url","audio_url":{"url":"http://127.0.0.1:9/a"}},{"type":"video_url","video_url":{"url":"http://127.0.0.1:9/v"}}]}],"mm_processor_kwargs":{"a":1},"media_io_kwargs":{"video":{"n":1}}}`},
 		{"/v1/chat/completions", chat + `[{"type":"image_url","image_url":{"url":"http://127.0.0.1:9/i","detail":"low"},"uuid":"me"}]}]}`},
+		{"/v1/chat/completions", open + `[{"type":"text","text":"what"},{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}]}`},
+		{"/v1/chat/completions", open + `[{"type":"audio_url","audio_url":{"url":"http://127.0.0.1:9/a"}}]}]}`},
 		{"/v1/completions", `{"model":"capture","prompt":"x","max_tokens":3,"echo":true,"n":2,"best_of":3,"suffix":"s"}`},
 		{"/v1/completions", `{"model":"capture","prompt":[1,2,3],"max_tokens":3,"echo":true,"logprobs":2}`},
 		{"/v1/responses", `{"model":"capture","input":"x","max_output_tokens":3}`},

@@ -121,7 +121,8 @@ func (p *Pipeline) applyStops(job *Job) {
 }
 
 // applyLength sets the default output length, what is left of the context, and refuses what cannot fit where the worker wants
-// that. A Responses request that sets no length leaves it to the worker.
+// that. A Responses request that sets no length leaves it to the worker, and so does one with media, of which nobody knows here how
+// many tokens they are.
 func (p *Pipeline) applyLength(job *Job) error {
 	r := job.Request
 	limit := p.Model.ContextLength
@@ -133,7 +134,7 @@ func (p *Pipeline) applyLength(job *Job) error {
 		return &ContextLengthError{Limit: limit, Prompt: prompt}
 	}
 	if r.Stop.MaxTokens == nil {
-		if prompt < limit && job.Endpoint != "responses" {
+		if prompt < limit && job.Endpoint != "responses" && len(r.MultiModal) == 0 {
 			left := uint32(limit - prompt)
 			r.Stop.MaxTokens = &left
 		}

@@ -180,7 +180,7 @@ func checkToolCallArguments(messages jsontape.Node) *problem.Problem {
 				continue
 			}
 			param := fmt.Sprintf("messages[%d].tool_calls[%d].function.arguments", i, j)
-			document, err := jsontape.Parse([]byte(text))
+			document, err := jsontape.ParseRepeating([]byte(text))
 			if err != nil {
 				return invalid(param, "`%s` must be a valid JSON object string: %v", param, err)
 			}

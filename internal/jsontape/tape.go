@@ -93,11 +93,21 @@ func (e *SyntaxError) Error() string {
 // strings and unpaired surrogate escapes are errors. The text must not change while the Document is in use.
 func Parse(text []byte) (*Document, error) { return parse(text, MaxMembers, MaxValues) }
 
+// ParseRepeating is Parse for texts whose objects may have a key several times, as those may that a model wrote.
+func ParseRepeating(text []byte) (*Document, error) {
+	return (&parser{text: text, member: -1, maxMembers: MaxMembers, maxValues: MaxValues, repeating: true}).parse()
+}
+
 func parse(text []byte, members, values int) (*Document, error) {
+	return (&parser{text: text, member: -1, maxMembers: members, maxValues: values}).parse()
+}
+
+func (p *parser) parse() (*Document, error) {
+	text := p.text
 	if len(text) > math.MaxInt32 {
 		return nil, &SyntaxError{Message: "text is longer than 2 GiB", Line: 1, Column: 1}
 	}
-	p := parser{text: text, member: -1, maxMembers: members, maxValues: values, entries: make([]entry, 0, 32+len(text)/64)}
+	p.entries = make([]entry, 0, 32+len(text)/64)
 	p.space()
 	if err := p.value(0); err != nil {
 		return nil, err
@@ -161,6 +171,7 @@ type parser struct {
 	member  int // the entry of the outermost object's key whose value is being read; -1 for none
 
 	maxMembers, maxValues int
+	repeating             bool // an object may have a key several times
 }
 
 func (p *parser) fail(message string) error { return p.failAt(message, p.at) }
@@ -458,7 +469,7 @@ func (p *parser) object(depth int) (count int, err error) {
 		p.entries[keyIndex].end = uint32(p.at)
 		p.entries[keyIndex].next = uint32(keyIndex + 1)
 		count++
-		if duplicate, twice := p.duplicateKey(first, keyIndex, count, &seen); twice {
+		if duplicate, twice := p.duplicateKey(first, keyIndex, count, &seen); twice && !p.repeating {
 			if depth == 1 {
 				p.member = keyIndex
 			}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/big"
 	"math/bits"
 	"strconv"
@@ -21,8 +22,14 @@ import (
 func ParseJSON(data []byte) (Value, error) { return ParseJSONString(string(data)) }
 
 // ParseJSONString is ParseJSON for a text; the value's strings point into it.
-func ParseJSONString(text string) (Value, error) {
-	p := jsonParser{text: text}
+func ParseJSONString(text string) (Value, error) { return parseJSON(jsonParser{text: text}) }
+
+// ParseJSON64 is ParseJSONString with numbers as programs read them that know none of more than 64 bits: integers that fit, with or
+// without a sign, stay integers; longer ones and -0 become floats, and a number beyond the range of floats is an error.
+func ParseJSON64(text string) (Value, error) { return parseJSON(jsonParser{text: text, limited: true}) }
+
+func parseJSON(p jsonParser) (Value, error) {
+	text := p.text
 	if !utf8.ValidString(text) {
 		return Value{}, errors.New("JSON: invalid UTF-8")
 	}
@@ -41,6 +48,7 @@ func ParseJSONString(text string) (Value, error) {
 type jsonParser struct {
 	text    string
 	pos     int
+	limited bool    // numbers have 64 bits
 	values  []Value // elements of the arrays that are open
 	entries []Entry // and entries of the objects
 
@@ -269,8 +277,14 @@ func (p *jsonParser) number() (Value, error) {
 		}
 	}
 	text := p.text[start:p.pos]
+	if p.limited && integer && isBeyond64(text) {
+		integer = false
+	}
 	if !integer {
 		f, _ := strconv.ParseFloat(text, 64) // beyond the range: infinity, as in Python
+		if p.limited && math.IsInf(f, 0) {
+			return Value{}, fmt.Errorf("JSON: number out of range at byte %d", start)
+		}
 		return Float(f), nil
 	}
 	if i, err := strconv.ParseInt(text, 10, 64); err == nil {
@@ -284,6 +298,19 @@ func (p *jsonParser) number() (Value, error) {
 		return Value{}, fmt.Errorf("JSON: invalid integer %q at byte %d", text, start)
 	}
 	return BigInt(i), nil
+}
+
+// isBeyond64 tells whether an integer has no place in 64 bits, or is -0.
+func isBeyond64(text string) bool {
+	const digits = 19 // which some of the least integers have that do not fit
+	if len(text) < digits {
+		return text == "-0"
+	}
+	if _, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return false
+	}
+	_, err := strconv.ParseInt(text, 10, 64)
+	return err != nil
 }
 
 // digits skips digits and returns their number.

@@ -331,7 +331,8 @@ func (v Value) JSON() (string, error) {
 	return string(m.out), nil
 }
 
-// SortedJSON returns v as JSON without spaces, the members of objects in the order of their names.
+// SortedJSON returns v as JSON without spaces, the members of objects in the order of their names, and exponents as [Value.ShortJSON]
+// writes them.
 func (v Value) SortedJSON() (string, error) {
 	m := &machine{template: &Template{}, limits: Limits{}.withDefaults()}
 	m.steps, m.allocated = m.limits.Steps, m.limits.AllocatedBytes
@@ -354,7 +355,7 @@ func (v Value) ShortJSON() (string, error) {
 func appendShortFloat(b []byte, f float64) []byte {
 	if a := math.Abs(f); math.IsNaN(f) || a != 0 && a < 1e-5 || a >= 1e16 {
 		text := strconv.FormatFloat(f, 'e', -1, 64)
-		return append(b, strings.NewReplacer("e-0", "e-", "e+0", "e", "e+", "e").Replace(text)...)
+		return append(b, strings.NewReplacer("e-0", "e-", "e+0", "e+").Replace(text)...)
 	}
 	return appendDecimal(b, f)
 }

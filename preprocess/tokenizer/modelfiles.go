@@ -57,14 +57,13 @@ func LoadModel(files ModelFiles) (*Tokenizer, error) {
 // kimiModels are the kinds of models whose tiktoken files have Kimi's split pattern and reserved tokens.
 var kimiModels = []string{"kimi", "kimi_k2", "kimi_k25", "kimi_k3", "kimi_linear", "deepseek_v3"}
 
+// kimiReserved is how many special tokens Kimi's vocabularies have behind the ranks, whatever config.json says of their size.
+const kimiReserved = 256
+
 // parseRanks reads a tiktoken file, knowing the kind of model.
 func parseRanks(text []byte, special []AddedToken, configPath string) (*Tokenizer, error) {
 	var config struct {
-		ModelType  string  `json:"model_type"`
-		VocabSize  *uint32 `json:"vocab_size"`
-		TextConfig struct {
-			VocabSize *uint32 `json:"vocab_size"`
-		} `json:"text_config"`
+		ModelType string `json:"model_type"`
 	}
 	if configPath == "" {
 		return nil, fmt.Errorf("a tiktoken file needs the model's config.json, which names the kind of model")
@@ -79,13 +78,5 @@ func parseRanks(text []byte, special []AddedToken, configPath string) (*Tokenize
 	if !slices.Contains(kimiModels, config.ModelType) {
 		return nil, fmt.Errorf("model_type %q with a tiktoken file is not supported; known are %q", config.ModelType, kimiModels)
 	}
-	first := uint32(bytes.Count(bytes.TrimSpace(text), []byte("\n")) + 1)
-	const usual = 256
-	end := first + usual
-	for _, size := range []*uint32{config.VocabSize, config.TextConfig.VocabSize} {
-		if size != nil && *size > first && *size <= maxID {
-			end = *size
-		}
-	}
-	return ParseTiktoken(text, Tiktoken{Pattern: KimiPattern, Special: ReservedTokens(first, end-first, special)})
+	return ParseTiktoken(text, Tiktoken{Pattern: KimiPattern, Special: special, Reserved: kimiReserved})
 }

@@ -36,6 +36,9 @@ type Tiktoken struct {
 	Pattern string
 	// Special are the added tokens with their ids. Those that are not special show in decoded text.
 	Special []AddedToken
+	// Reserved is how many special tokens there are from the highest rank plus one on; those that Special does not name are called
+	// as [ReservedTokens] does it.
+	Reserved uint32
 	// BeforeText are special tokens in front of a text that is encoded with special tokens.
 	BeforeText []uint32
 }
@@ -45,6 +48,7 @@ type Tiktoken struct {
 func ParseTiktoken(text []byte, with Tiktoken) (*Tokenizer, error) {
 	vocab := newVocabulary(bytes.Count(text, []byte("\n"))+1, len(text))
 	var buf []byte
+	first := uint32(0)
 	for n := 1; len(text) > 0; n++ {
 		line := text
 		if end := bytes.IndexByte(text, '\n'); end >= 0 {
@@ -69,6 +73,10 @@ func ParseTiktoken(text []byte, with Tiktoken) (*Tokenizer, error) {
 		if err := vocab.add(buf, uint32(rank)); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
+		first = max(first, uint32(rank)+1)
+	}
+	if uint64(first)+uint64(with.Reserved) > maxID+1 {
+		return nil, fmt.Errorf("%d reserved tokens from %d on reach beyond %d", with.Reserved, first, maxID)
 	}
 	b := &bpe{vocab: vocab, raw: true, ignoreMerges: true, merges: tokenPairs(vocab)}
 	b.finish()
@@ -81,7 +89,7 @@ func ParseTiktoken(text []byte, with Tiktoken) (*Tokenizer, error) {
 	if t.split, err = split.splitter(true); err != nil {
 		return nil, err
 	}
-	t.addTokens(with.Special, nil)
+	t.addTokens(ReservedTokens(first, with.Reserved, with.Special), nil)
 	t.words = (&file{preTokenizer: split}).words(b)
 	b.merges.pairs = nil
 	return t, nil

@@ -249,7 +249,7 @@ func (w *writer) call(call chattemplate.Value) error {
 	}
 	arguments := member(function, "arguments")
 	if arguments.Kind() == chattemplate.KindString {
-		parsed, err := chattemplate.ParseJSONString(arguments.Str())
+		parsed, err := chattemplate.ParseJSON64(arguments.Str())
 		if strings.TrimSpace(arguments.Str()) == "" {
 			parsed, err = chattemplate.Value{}, nil
 		}

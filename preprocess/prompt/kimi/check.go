@@ -52,11 +52,11 @@ func checkTools(c *Conversation) error {
 		switch {
 		case !isSet(tools):
 			continue
-		case role != "system" && role != "developer":
-			return fmt.Errorf("messages[%d]: tools are declared by system and developer, not by %s", i, role)
+		case role != "system":
+			return fmt.Errorf("messages[%d]: tools are declared by system, not by %s", i, role)
 		case tools.Kind() != chattemplate.KindList:
 			return fmt.Errorf("messages[%d]: tools: want a list", i)
-		case role == "system" && tools.Len() > 0 && member(message, "content").Truthy():
+		case tools.Len() > 0 && member(message, "content").Truthy():
 			return fmt.Errorf("messages[%d]: a system turn has content or tools, not both", i)
 		}
 		if err := add(tools.Items()); err != nil {

@@ -214,10 +214,8 @@ func (e *k3) write(message chattemplate.Value) error {
 	switch role := member(message, "role").Str(); role {
 	case "system", "developer":
 		if tools := member(message, "tools").Items(); len(tools) > 0 {
-			if err := e.declare("## New Tools Available\nThe system dynamically extends the toolset via lazy-loading.\nYou have access to all existing and extended tools.\n"+
-				"Here are the specs for the extended tools.\n\n", tools); err != nil || role == "system" || !isSet(member(message, "content")) {
-				return err
-			}
+			return e.declare("## New Tools Available\nThe system dynamically extends the toolset via lazy-loading.\nYou have access to all existing and extended tools.\n"+
+				"Here are the specs for the extended tools.\n\n", tools)
 		}
 		if !isSet(member(message, "content")) {
 			return fmt.Errorf("a turn of role %s needs content or tools", role)
@@ -364,7 +362,7 @@ func (e *k3) call(index int, function chattemplate.Value) error {
 	e.open("call", "tool", name, "index", strconv.Itoa(index))
 	arguments := member(function, "arguments")
 	if raw := arguments; raw.Kind() == chattemplate.KindString {
-		parsed, err := chattemplate.ParseJSONString(raw.Str())
+		parsed, err := chattemplate.ParseJSON64(raw.Str())
 		switch {
 		case strings.TrimSpace(raw.Str()) == "":
 			parsed = chattemplate.Value{}
