@@ -32,10 +32,23 @@ type Stages struct {
 	workers map[workerKey]*workerGauges
 }
 
+// workerKey has no strings: it is looked up for every token.
 type workerKey struct {
-	id    uint64
-	rank  string
-	phase string
+	id      uint64
+	rank    int64 // -1 without one
+	prefill bool
+}
+
+// labels are the key's label values, in the order of the gauges' names.
+func (k workerKey) labels() []string {
+	rank, phase := "none", "decode"
+	if k.rank >= 0 {
+		rank = strconv.FormatInt(k.rank, 10)
+	}
+	if k.prefill {
+		phase = "prefill"
+	}
+	return []string{rank, strconv.FormatUint(k.id, 10), phase}
 }
 
 // workerGauges are one rank's gauges with their labels resolved.
@@ -134,12 +147,9 @@ func (s *Stages) InterToken(phase string, p *router.Placement, seconds float64) 
 }
 
 func (s *Stages) gauges(phase string, p *router.Placement) *workerGauges {
-	key := workerKey{id: p.WorkerID, rank: "none", phase: "decode"}
+	key := workerKey{id: p.WorkerID, rank: -1, prefill: phase == "prefill"}
 	if p.HasRank {
-		key.rank = strconv.FormatUint(uint64(p.Rank), 10)
-	}
-	if phase == "prefill" {
-		key.phase = phase
+		key.rank = int64(p.Rank)
 	}
 	s.mu.RLock()
 	g := s.workers[key]
@@ -147,8 +157,8 @@ func (s *Stages) gauges(phase string, p *router.Placement) *workerGauges {
 	if g != nil {
 		return g
 	}
-	id := strconv.FormatUint(p.WorkerID, 10)
-	g = &workerGauges{ttft: s.lastTTFT.WithLabelValues(key.rank, id, key.phase), itl: s.lastITL.WithLabelValues(key.rank, id, key.phase), input: s.lastInput.WithLabelValues(key.rank, id, key.phase)}
+	labels := key.labels()
+	g = &workerGauges{ttft: s.lastTTFT.WithLabelValues(labels...), itl: s.lastITL.WithLabelValues(labels...), input: s.lastInput.WithLabelValues(labels...)}
 	s.mu.Lock()
 	s.workers[key] = g
 	s.mu.Unlock()
@@ -164,9 +174,8 @@ func (s *Stages) Forget(workerID uint64) {
 			continue
 		}
 		delete(s.workers, key)
-		id := strconv.FormatUint(key.id, 10)
 		for _, vec := range []*prometheus.GaugeVec{s.lastTTFT, s.lastITL, s.lastInput} {
-			vec.DeleteLabelValues(key.rank, id, key.phase)
+			vec.DeleteLabelValues(key.labels()...)
 		}
 	}
 }

@@ -16,11 +16,11 @@ const (
 	// tick is how often the load is looked at: the longest time that a sudden load has to do with few processors.
 	tick = 50 * time.Millisecond
 	// calm is for how long the load must have been low before processors are given up.
-	calm = time.Second
+	calm = 250 * time.Millisecond
 	// full is the share of the processors in use beyond which all are taken: waiting times are still far below a millisecond there.
-	full = 0.85
+	full = 0.9
 	// spare is the share that may be in use of those that are kept.
-	spare = 0.75
+	spare = 0.8
 )
 
 // Governor adapts the number of processors to the load.
