@@ -10,11 +10,10 @@ import (
 	"testing"
 )
 
-// pair is a real frontend and one of ours on the same workers.
-func pair(t *testing.T, workers int, args ...string) (frontends [2]*frontend, model string) {
+// pair is a real frontend and one of ours on the same workers, whose planes are the store's.
+func pair(t *testing.T, s store, workers int, args ...string) (frontends [2]*frontend, model string) {
 	t.Helper()
 	r := releases(t)[0]
-	s := fileStore(t)
 	startMocker(t, r, s, modelDirectory(t), "--num-workers", strconv.Itoa(workers), "--block-size", strconv.Itoa(kvBlock))
 	args = append([]string{"--router-mode", "kv"}, args...)
 	frontends = [2]*frontend{startOurs(t, s, args...), startTheirs(t, r, s, args...)}
@@ -64,7 +63,20 @@ func randomTokens(random *rand.Rand, count int) []uint32 {
 
 // A session that began at one frontend goes on at the other on the same worker, whichever of them is the real one.
 func TestTwoFrontendsKeepASessionOnOneWorker(t *testing.T) {
-	frontends, model := pair(t, 4, "--router-session-affinity-ttl-secs", "600")
+	frontends, model := pair(t, fileStore(t), 4, "--router-session-affinity-ttl-secs", "600")
+	keepSessions(t, frontends, model)
+}
+
+// Over NATS both frontends keep sessions together and count each other's streams, as they do over sockets.
+func TestFrontendsHearEachOtherOverNATS(t *testing.T) {
+	frontends, model := pair(t, fileStore(t).over(t, "tcp", "nats"), 4, "--router-session-affinity-ttl-secs", "600", "--router-replica-sync")
+	t.Run("sessions", func(t *testing.T) { keepSessions(t, frontends, model) })
+	t.Run("load", func(t *testing.T) { seeLoad(t, frontends, model) })
+}
+
+// keepSessions begins sessions at each frontend and goes on with them at both.
+func keepSessions(t *testing.T, frontends [2]*frontend, model string) {
+	t.Helper()
 	random := rand.New(rand.NewPCG(3, 1))
 	for first, f := range frontends {
 		other := frontends[1-first]
@@ -102,7 +114,13 @@ func TestTwoFrontendsKeepASessionOnOneWorker(t *testing.T) {
 
 // Each frontend counts the blocks that the other one's streams hold, and sends its own requests where there are fewest.
 func TestFrontendsSeeEachOthersLoad(t *testing.T) {
-	frontends, model := pair(t, 2, "--router-replica-sync")
+	frontends, model := pair(t, fileStore(t), 2, "--router-replica-sync")
+	seeLoad(t, frontends, model)
+}
+
+// seeLoad holds a stream at each frontend and looks where the other one sends requests meanwhile.
+func seeLoad(t *testing.T, frontends [2]*frontend, model string) {
+	t.Helper()
 	random := rand.New(rand.NewPCG(9, 1))
 	for first, f := range frontends {
 		other := frontends[1-first]
