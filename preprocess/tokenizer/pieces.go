@@ -3,8 +3,9 @@ package tokenizer
 import "signalbox/preprocess/piece"
 
 // EncodePieces appends the ids of a prompt, each piece encoded on its own: what text spells out never becomes a special token, and no
-// token reaches across the edge of a piece. A special token that the model does not have is encoded as text. A prompt without pieces is
-// encoded as [Tokenizer.Encode] does it, without special tokens around it.
+// token reaches across the edge of a piece. (A Unigram model has its special tokens among its words, where text still finds them.) A
+// special token that the model does not have is encoded as text. A prompt without pieces is encoded as [Tokenizer.Encode] does it,
+// without special tokens around it.
 func (t *Tokenizer) EncodePieces(dst []uint32, prompt piece.Prompt) []uint32 {
 	if prompt.Pieces == nil {
 		return t.Encode(dst, prompt.Text, false)
