@@ -3,8 +3,12 @@ package kvservice
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"net/http"
+	"reflect"
+	"strings"
 )
 
 // maxBody bounds request bodies, in bytes.
@@ -73,12 +77,40 @@ func read(r *http.Request, into any, missing func() string) error {
 		return &failure{status: http.StatusBadRequest, text: "Failed to parse the request body as JSON", parse: true}
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return &failure{status: http.StatusUnprocessableEntity, text: "Failed to deserialize the JSON body into the target type: " + err.Error(), parse: true}
+		return cannotDeserialize(misfit(err))
 	}
 	if name := missing(); name != "" {
 		return &failure{status: http.StatusUnprocessableEntity, text: "Failed to deserialize the JSON body into the target type: missing field `" + name + "`", parse: true}
 	}
 	return nil
+}
+
+// misfit says in a client's words which member of a body has a value of another type than it should.
+func misfit(err error) string {
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(err, &wrong) {
+		return err.Error()
+	}
+	wanted := "an object"
+	switch kind := wrong.Type.Kind(); kind {
+	case reflect.String:
+		wanted = "a string"
+	case reflect.Bool:
+		wanted = "true or false"
+	case reflect.Slice, reflect.Array:
+		wanted = "an array"
+	case reflect.Float32, reflect.Float64:
+		wanted = "a number"
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uint:
+		wanted = fmt.Sprintf("a whole number from 0 to %d", uint64(math.MaxUint64)>>(64-wrong.Type.Bits()))
+	case reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Int:
+		wanted = "a whole number"
+	}
+	where := "the body"
+	if wrong.Field != "" {
+		where = "field `" + wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:] + "`" // what comes before may name a type of Go
+	}
+	return fmt.Sprintf("%s is %s, and must be %s", where, wrong.Value, wanted)
 }
 
 // member is a required member of a body.

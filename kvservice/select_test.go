@@ -354,3 +354,16 @@ func FuzzSelectionService(f *testing.F) {
 		}
 	})
 }
+
+// A value of the wrong type is named as clients know it, whatever the types behind it are called.
+func TestMisfitsAreNamed(t *testing.T) {
+	s := newSelector(t, nil)
+	for body, want := range map[string]string{
+		`{"token_ids":"x"}`:          "field `token_ids` is string, and must be an array",
+		`{"token_ids":[4294967296]}`: "field `token_ids` is number 4294967296, and must be a whole number from 0 to 4294967295",
+	} {
+		if status, text := call(s, "POST", "/select", body); status != 422 || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s, want %q", body, status, text, want)
+		}
+	}
+}

@@ -52,6 +52,9 @@ func runSlotTracker(args []string) error {
 	if err := parseFlags(flags, args); err != nil {
 		return helpIsNoError(err)
 	}
+	if err := checkPorts(flags, "port", "replica-sync-port"); err != nil {
+		return err
+	}
 	logger := newLogger(os.Getenv("DYN_LOG"), false)
 	options := kvservice.SlotOptions{Logger: logger}
 	if *sync != 0 {
@@ -84,6 +87,9 @@ func runIndexer(args []string) error {
 	others := flags.String("peers", "", "base URLs of other indexers; the first that answers tells what is held")
 	if err := parseFlags(flags, args); err != nil {
 		return helpIsNoError(err)
+	}
+	if err := checkPorts(flags, "port"); err != nil {
+		return err
 	}
 	if *threads < 1 || *threads > 1024 {
 		return fmt.Errorf("--threads: %d must be from 1 to 1024", *threads)
@@ -155,6 +161,17 @@ func parseFlags(flags *flag.FlagSet, args []string) error {
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("%s: %q is no flag", flags.Name(), flags.Arg(0))
+	}
+	return nil
+}
+
+// checkPorts refuses numbers that are no ports, in the flags of these names.
+func checkPorts(flags *flag.FlagSet, names ...string) error {
+	for _, name := range names {
+		text := flags.Lookup(name).Value.String()
+		if port, err := strconv.Atoi(text); err != nil || port < 0 || port > 65535 {
+			return fmt.Errorf("--%s: %s must be from 0 to 65535", name, text)
+		}
 	}
 	return nil
 }

@@ -104,3 +104,32 @@ func TestRouterFlags(t *testing.T) {
 		t.Errorf("the variables are %q", left)
 	}
 }
+
+// A number that is no port is refused by the name of its flag, before anything listens.
+func TestPortsOfServices(t *testing.T) {
+	for _, c := range []struct {
+		run  func([]string) error
+		args string
+		flag string
+	}{
+		{runIndexer, "--port -5", "--port: -5"},
+		{runIndexer, "--port 70000", "--port: 70000"},
+		{runSlotTracker, "--port 65536", "--port: 65536"},
+		{runSlotTracker, "--replica-sync-port 99999", "--replica-sync-port: 99999"},
+	} {
+		if err := c.run(strings.Fields(c.args)); err == nil || !strings.Contains(err.Error(), c.flag+" must be from 0 to 65535") {
+			t.Errorf("%s: %v", c.args, err)
+		}
+	}
+}
+
+// Every command without flags of its own tells what it does when asked.
+func TestHelpOfTools(t *testing.T) {
+	for name, run := range map[string]func([]string) error{"tokenize": runTokenize, "verify": runVerify} {
+		for _, help := range []string{"-h", "--help"} {
+			if err := run([]string{help}); err != nil {
+				t.Errorf("%s %s: %v", name, help, err)
+			}
+		}
+	}
+}

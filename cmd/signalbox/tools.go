@@ -6,13 +6,39 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"signalbox/preprocess/tokenizer"
 	"signalbox/verify"
 )
 
+const tokenizeHelp = `usage: signalbox tokenize MODEL_DIR < TEXT
+
+Prints the tokens of the text on standard input, one a line: its id and what it stands for. MODEL_DIR holds tokenizer.json,
+tiktoken.model or a *.tiktoken file, and perhaps tokenizer_config.json and config.json. Nothing is added to the text: what a chat
+request becomes before it is tokenised is what signalbox render prints.
+`
+
+const verifyHelp = `usage: signalbox verify PATH…
+
+Runs recorded answers of the real system against this build. The name of a directory is the kind of the recordings in it; PATH is such a
+directory, one file in it, or a directory of such directories. Prints what differs and how many passed; the status is 0 when all did,
+1 when some failed, and 2 when a PATH could not be run.
+
+Kinds:`
+
+// asksForHelp reports whether the arguments of a command without flags ask what it does.
+func asksForHelp(args []string) bool {
+	return len(args) == 1 && slices.Contains([]string{"-h", "-help", "--help"}, args[0])
+}
+
 // runTokenize prints the tokens of standard input.
 func runTokenize(args []string) error {
+	if asksForHelp(args) {
+		fmt.Print(tokenizeHelp)
+		return nil
+	}
 	if len(args) != 1 {
 		return fmt.Errorf("usage: signalbox tokenize MODEL_DIR < TEXT")
 	}
@@ -56,6 +82,10 @@ func tokenizerFiles(directory string) (tokenizer.ModelFiles, error) {
 
 // runVerify compares the product with recorded answers.
 func runVerify(args []string) error {
+	if asksForHelp(args) {
+		fmt.Println(verifyHelp, strings.Join(verify.Kinds(), ", "))
+		return nil
+	}
 	if len(args) == 0 {
 		return fmt.Errorf("usage: signalbox verify PATH…")
 	}

@@ -98,15 +98,20 @@ func startFleet(ctx context.Context, s *settings.Worker, logger *slog.Logger) (*
 	return f, nil
 }
 
+// builtinSource stands for the built-in model in cards. It is no path: each process writes the model's files into a directory of its
+// own, and workers whose cards name different sources do not serve together.
+const builtinSource = "/built-in/signalbox"
+
 // servedModel is a model directory with the name it is served under.
 type servedModel struct {
 	directory, name string
+	source          string // what the card says instead of the directory; "" for nothing else
 	words           []uint32
 }
 
 // openModel finds the model's files; without a path it writes the built-in ones into a directory of their own.
 func openModel(path, name string) (servedModel, func(), error) {
-	cleanup := func() {}
+	cleanup, source := func() {}, ""
 	if path == "" {
 		directory, err := os.MkdirTemp("", "signalbox-model-")
 		if err != nil {
@@ -117,7 +122,7 @@ func openModel(path, name string) (servedModel, func(), error) {
 			cleanup()
 			return servedModel{}, nil, err
 		}
-		path = directory
+		path, source = directory, builtinSource
 		if name == "" {
 			name = "simulated"
 		}
@@ -135,7 +140,7 @@ func openModel(path, name string) (servedModel, func(), error) {
 		cleanup()
 		return servedModel{}, nil, err
 	}
-	return servedModel{path, name, words}, cleanup, nil
+	return servedModel{directory: path, name: name, source: source, words: words}, cleanup, nil
 }
 
 func (f *fleet) add(ctx context.Context, s *settings.Worker, model servedModel, backend discovery.Backend) error {
@@ -241,6 +246,9 @@ func workerCard(s *settings.Worker, model servedModel) (*card.Card, discovery.En
 	}
 	c, err := card.FromDirectory(model.directory, model.name, card.Options{BlockSize: uint32(s.BlockSize), ModelType: kinds,
 		WorkerType: role, Needs: needs, Runtime: &runtime})
+	if err == nil && model.source != "" {
+		c.SourcePath = model.source
+	}
 	return c, endpoint, err
 }
 
