@@ -39,7 +39,7 @@ type SelectOptions struct {
 	OverlapRefreshAfter time.Duration
 	// Expiry is the age at which a reservation is forgotten whose end was not told; 0 means [kv.DefaultRequestExpiry].
 	Expiry time.Duration
-	// SessionTTL keeps the requests of a session on one rank while it is idle no longer than that; 0 does not.
+	// SessionTTL keeps the requests of a session on one rank until it has had no reservation for that long; 0 does not.
 	SessionTTL time.Duration
 	// Pending bounds the selections that may still be reserved.
 	Pending PendingLimits
@@ -90,6 +90,8 @@ type reservation struct {
 	// making tells that the choice is still under way.
 	making bool
 	remote bool
+	// session is its claim on its session; nil for none.
+	session *sessionHold
 }
 
 // NewSelector returns a selection service without workers. Close ends it.
@@ -108,7 +110,7 @@ func NewSelector(options SelectOptions) (*Selector, error) {
 	s.index = NewIndexer(IndexerOptions{Shards: options.Shards, Logger: options.Logger})
 	s.index.keepEmpty = true
 	if options.SessionTTL > 0 {
-		s.sessions = newSessionTable(options.SessionTTL)
+		s.sessions = newSessionTable(options.SessionTTL, s.clock)
 	}
 	if options.SyncAddress != "" {
 		var err error
@@ -298,7 +300,7 @@ func (s *Selector) apply(name pool, blockSize uint32, event kv.Remote) {
 	case event.Kind == kv.RemoteBooked && known == nil:
 		s.booked[event.RequestID] = &reservation{pool: p, at: s.clock.Now(), remote: true}
 	case event.Kind == kv.RemoteFreed && known != nil && !known.making:
-		delete(s.booked, event.RequestID)
+		s.forgetLocked(event.RequestID)
 	}
 	s.mutex.Unlock()
 	p.router.Apply([]kv.Remote{event})
@@ -307,11 +309,21 @@ func (s *Selector) apply(name pool, blockSize uint32, event kv.Remote) {
 	}
 }
 
-// forget drops what is noted of a reservation.
+// forget drops what is noted of a reservation that is not being made.
 func (s *Selector) forget(id string) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	delete(s.booked, id)
+	if r := s.booked[id]; r != nil && !r.making {
+		s.forgetLocked(id)
+	}
+}
+
+// forgetLocked drops what is noted of a reservation, and ends its claim on its session. The caller holds the mutex.
+func (s *Selector) forgetLocked(id string) {
+	if r := s.booked[id]; r != nil {
+		r.session.end()
+		delete(s.booked, id)
+	}
 }
 
 // sweepInterval is the time between two looks for what has aged out.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -111,40 +110,100 @@ func (s *Selector) ask(r *http.Request, body *selectBody) (a asked, err error) {
 	return a, nil
 }
 
-// place chooses a rank: the session's, when it is kept on one.
-func (s *Selector) place(ctx context.Context, a *asked) (chosen kv.Selection, err error) {
+// until returns a context that also ends with the service.
+func (s *Selector) until(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
+	detach := context.AfterFunc(s.ctx, cancel)
+	return ctx, func() {
+		detach()
+		cancel()
+	}
+}
+
+// place chooses a rank for a question: the session's, when it is kept on one.
+func (s *Selector) place(ctx context.Context, a *asked) (chosen kv.Selection, err error) {
+	ctx, cancel := s.until(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
-	name := a.pool.name
-	target, kept := s.sessions.use(name, a.session, s.clock.Now())
-	if kept && !a.pool.owns(target) {
-		s.sessions.leave(name, a.session)
-		kept = false
-	}
-	if !kept {
-		chosen, err = a.pool.router.Select(ctx, a.request, a.attempt, a.given)
-		return chosen, placeFailure(err)
-	}
-	if allowed := a.request.Routing.AllowedWorkerIDs; allowed != nil && !slices.Contains(allowed, target.WorkerID) {
-		question := *a.request
-		question.Routing.QueryOnly = true
-		chosen, err = a.pool.router.Select(ctx, &question, a.attempt, a.given)
-		if err == nil && !a.request.Routing.QueryOnly {
-			s.sessions.leave(name, a.session)
-			err = badRequest("session %s is bound to worker %d, not %d", a.session, target.WorkerID, chosen.Rank.WorkerID)
-		}
-		return chosen, placeFailure(err)
-	}
 	attempt := a.attempt
-	attempt.Pin = &router.Pin{WorkerID: target.WorkerID, Rank: target.DPRank, HasRank: true}
+	if rank, kept := s.sessions.look(a.pool.name, a.session); kept && a.fits(rank) {
+		attempt.Pin = pinTo(rank)
+	}
 	chosen, err = a.pool.router.Select(ctx, a.request, attempt, a.given)
-	if inference.KindOf(err) == inference.Unroutable || inference.KindOf(err) == inference.InvalidArgument {
-		// The rank cannot take it: the session moves.
-		s.sessions.leave(name, a.session)
+	if attempt.Pin != nil && a.attempt.Pin == nil && speaksAgainst(err) {
 		chosen, err = a.pool.router.Select(ctx, a.request, a.attempt, a.given)
 	}
 	return chosen, placeFailure(err)
+}
+
+// placeInSession chooses a rank for a reservation and claims its session, which others of the session wait for while it has no rank.
+// The claim is the caller's to end, also after a failure.
+func (s *Selector) placeInSession(ctx context.Context, a *asked) (chosen kv.Selection, hold *sessionHold, err error) {
+	ctx, cancel := s.until(ctx)
+	defer cancel()
+	for again := false; ; again = true {
+		if hold, err = s.sessions.acquire(ctx, a.pool.name, a.session, a.pool.owns); err != nil {
+			return chosen, nil, s.waitFailure(err)
+		}
+		if hold == nil || hold.first {
+			chosen, err = a.pool.router.Select(ctx, a.request, a.attempt, a.given)
+			return chosen, hold, placeFailure(err)
+		}
+		if !a.fits(hold.rank) {
+			// The request may not go where its session is. It is refused, and the session is free to begin elsewhere.
+			question := *a.request
+			question.Routing.QueryOnly = true
+			if chosen, err = a.pool.router.Select(ctx, &question, a.attempt, a.given); err == nil {
+				hold.leave()
+				err = boundElsewhere(a.session, hold.rank, chosen.Rank)
+			}
+			return chosen, hold, placeFailure(err)
+		}
+		attempt := a.attempt
+		attempt.Pin = pinTo(hold.rank)
+		chosen, err = a.pool.router.Select(ctx, a.request, attempt, a.given)
+		if !speaksAgainst(err) {
+			return chosen, hold, placeFailure(err)
+		}
+		// The rank has left meanwhile: the session moves, once.
+		hold.leave()
+		if again {
+			return chosen, hold, placeFailure(err)
+		}
+		hold.end()
+	}
+}
+
+// fits tells whether the request may go to a rank, however busy that is.
+func (a *asked) fits(rank inference.Rank) bool {
+	conditions := router.Conditions{Allowed: a.request.Routing.AllowedWorkerIDs, Required: a.request.Routing.RequiredTaints, Pin: pinTo(rank), IgnoreOverload: true}
+	_, err := a.pool.pool.Snapshot().AppendEligible(nil, &conditions)
+	return err == nil
+}
+
+func pinTo(rank inference.Rank) *router.Pin {
+	return &router.Pin{WorkerID: rank.WorkerID, Rank: rank.DPRank, HasRank: true}
+}
+
+// speaksAgainst tells whether a failure means that a rank cannot take the request at all.
+func speaksAgainst(err error) bool {
+	kind := inference.KindOf(err)
+	return err != nil && (kind == inference.Unroutable || kind == inference.InvalidArgument)
+}
+
+// waitFailure is why the wait for a session has ended.
+func (s *Selector) waitFailure(err error) error {
+	if s.ctx.Err() != nil {
+		err = router.Closed()
+	}
+	return placeFailure(err)
+}
+
+// boundElsewhere refuses a reservation whose session is at another rank.
+func boundElsewhere(session string, bound, wanted inference.Rank) error {
+	if bound.WorkerID == wanted.WorkerID {
+		return badRequest("session %s is bound to DP rank %d of worker %d, not %d", session, bound.DPRank, bound.WorkerID, wanted.DPRank)
+	}
+	return badRequest("session %s is bound to worker %d, not %d", session, bound.WorkerID, wanted.WorkerID)
 }
 
 // placeFailure is how clients see that no rank was chosen.
@@ -233,11 +292,13 @@ func (s *Selector) selectAndReserve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.request.ID = id
-	chosen, err := s.place(r.Context(), &a)
-	s.settle(id, err == nil)
+	chosen, hold, err := s.placeInSession(r.Context(), &a)
+	if err == nil {
+		hold.bind(chosen.Rank)
+	}
+	s.settle(id, err == nil, hold)
 	var said selectAnswer
 	if err == nil {
-		s.sessions.bind(a.pool.name, a.session, chosen.Rank, s.clock.Now())
 		if said, err = s.answerFor(&a, &chosen); err != nil {
 			s.step(id, (*kv.Router).Free, true)
 		}
@@ -273,13 +334,14 @@ func (s *Selector) claim(id string, p *selectPool) error {
 	return nil
 }
 
-// settle ends the making of a reservation. One whose rank has left meanwhile is gone with it.
-func (s *Selector) settle(id string, made bool) {
+// settle ends the making of a reservation, which has its session's claim from now on. One whose rank has left meanwhile is gone with it.
+func (s *Selector) settle(id string, made bool, hold *sessionHold) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	r := s.booked[id]
+	r.session = hold
 	if !made || !r.pool.router.Holds(id) {
-		delete(s.booked, id)
+		s.forgetLocked(id)
 		return
 	}
 	r.making, r.at = false, s.clock.Now()
@@ -313,13 +375,13 @@ func (s *Selector) reserve(w http.ResponseWriter, r *http.Request) {
 	case body.WorkerID != nil:
 		said, err = s.reserveNamed(&body)
 	default:
-		said, err = s.reservePending(&body)
+		said, err = s.reservePending(r.Context(), &body)
 	}
 	reply(w, http.StatusCreated, said, err)
 }
 
-// reservePending books what an earlier selection chose, as it was then.
-func (s *Selector) reservePending(body *reserveBody) (said reservedAnswer, err error) {
+// reservePending books what an earlier selection chose, as it was then. Its session may have been bound elsewhere meanwhile.
+func (s *Selector) reservePending(ctx context.Context, body *reserveBody) (said reservedAnswer, err error) {
 	name, id := poolOf(body.Model, body.Group), *body.SelectionID
 	pending := s.pending.get(name, id, s.clock.Now())
 	if pending == nil {
@@ -336,11 +398,26 @@ func (s *Selector) reservePending(body *reserveBody) (said reservedAnswer, err e
 	}
 	booked := kv.Booked{Step: kv.Step{RequestID: id, Rank: pending.rank, LoRA: pending.adapter}, Hashes: pending.hashes,
 		PrefillTokens: pending.prefillTokens, ExpectedOutputTokens: pending.expected}
-	if err := s.book(p, booked); err != nil {
+	if err := s.claim(id, p); err != nil {
+		return said, err
+	}
+	ctx, cancel := s.until(ctx)
+	defer cancel()
+	hold, err := s.sessions.acquire(ctx, name, pending.session, p.owns)
+	if err != nil {
+		s.settle(id, false, nil)
+		return said, s.waitFailure(err)
+	}
+	if hold != nil && !hold.first && hold.rank != pending.rank {
+		hold.leave()
+		s.pending.remove(name, id, pending)
+		s.settle(id, false, hold)
+		return said, boundElsewhere(pending.session, hold.rank, pending.rank)
+	}
+	if err := s.bookClaimed(p, booked, hold); err != nil {
 		return said, err
 	}
 	s.pending.remove(name, id, pending)
-	s.sessions.bind(name, pending.session, pending.rank, s.clock.Now())
 	return reservedAnswer{id, reservedAnswerPlace{name.model, name.group, pending.rank.WorkerID, pending.rank.DPRank, endpoint}}, nil
 }
 
@@ -388,8 +465,16 @@ func (s *Selector) book(p *selectPool, booked kv.Booked) error {
 	if err := s.claim(booked.RequestID, p); err != nil {
 		return err
 	}
+	return s.bookClaimed(p, booked, nil)
+}
+
+// bookClaimed makes a reservation whose id is claimed, and binds its session.
+func (s *Selector) bookClaimed(p *selectPool, booked kv.Booked, hold *sessionHold) error {
 	err := p.router.Reserve(booked)
-	s.settle(booked.RequestID, err == nil)
+	if err == nil {
+		hold.bind(booked.Rank)
+	}
+	s.settle(booked.RequestID, err == nil, hold)
 	var exists *load.ExistsError
 	switch {
 	case errors.Is(err, kv.ErrNoRank):
@@ -409,7 +494,7 @@ func (s *Selector) step(id string, do func(r *kv.Router, id string) bool, ends b
 		return false
 	}
 	if ends {
-		delete(s.booked, id)
+		s.forgetLocked(id)
 	}
 	s.mutex.Unlock()
 	return do(r.pool.router, id)

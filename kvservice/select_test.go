@@ -141,31 +141,6 @@ func TestPendingSelections(t *testing.T) {
 	}
 }
 
-func TestSessionTable(t *testing.T) {
-	s := newSessionTable(time.Minute)
-	name, first, second := pool{"m", "g"}, inference.Rank{WorkerID: 1}, inference.Rank{WorkerID: 2}
-	s.bind(name, "x", first, 0)
-	s.bind(name, "x", second, time.Second)
-	if at, bound := s.use(name, "x", 30*time.Second); !bound || at != first {
-		t.Errorf("the session is at %v, %v", at, bound)
-	}
-	if _, bound := s.use(name, "x", 89*time.Second); !bound {
-		t.Error("a session that was used has ended")
-	}
-	if _, bound := s.use(pool{"other", "g"}, "x", 89*time.Second); bound {
-		t.Error("another model has the same session")
-	}
-	s.sweep(150 * time.Second)
-	if len(s.bound) != 0 {
-		t.Error("an idle session is kept")
-	}
-	s.bind(name, "", first, 0)
-	if _, bound := s.use(name, "", 0); bound {
-		t.Error("no session is a session")
-	}
-	(*sessionTable)(nil).bind(name, "x", first, 0)
-}
-
 // What replicas tell counts here too, where the rank is known and blocks have the same size, until they tell of its end or it is old.
 func TestReservationsOfReplicas(t *testing.T) {
 	s := newSelector(t, nil)

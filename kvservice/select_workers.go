@@ -333,7 +333,11 @@ func (s *Selector) tellPool(name pool) {
 func (s *Selector) forgetGone(p *selectPool) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	maps.DeleteFunc(s.booked, func(id string, r *reservation) bool { return r.pool == p && !r.making && !p.router.Holds(id) })
+	for id, r := range s.booked {
+		if r.pool == p && !r.making && !p.router.Holds(id) {
+			s.forgetLocked(id)
+		}
+	}
 }
 
 // withdraw lets a worker get no more requests, and its engine no more listeners.
