@@ -285,6 +285,34 @@ func TestSilentWorkersAreNamed(t *testing.T) {
 	}
 }
 
+// What a feed logs has each key once, however many parts of the program have added theirs.
+func TestFeedsNameTheirEndpointOnce(t *testing.T) {
+	k := startKV(t, nil)
+	k.kvEngine(nil)
+	k.ask(prefix("north"))
+	k.wires.mu.Lock()
+	defer k.wires.mu.Unlock()
+	if len(k.wires.feeds) == 0 {
+		t.Fatal("there is no feed")
+	}
+	for feed := range k.wires.feeds {
+		feed.target.Logger.Warn("a feed speaks")
+	}
+	spoken := 0
+	for line := range strings.Lines(k.log.String()) {
+		if !strings.Contains(line, "a feed speaks") {
+			continue
+		}
+		spoken++
+		if strings.Contains(line, "endpoint=") || !strings.Contains(line, "model=m") {
+			t.Errorf("a feed, which adds its endpoint itself, is given a logger that says %s", line)
+		}
+	}
+	if spoken == 0 {
+		t.Error("no feed has spoken")
+	}
+}
+
 // A set that advertises a configuration is routed by it, whatever the frontend's own is.
 func TestAdvertisedConfigurationReplacesTheFrontends(t *testing.T) {
 	k := startKV(t, func(r *Routing) { r.Mode = "round-robin" })

@@ -95,7 +95,8 @@ func (r *Routing) startKV(set RouterSet, logger *slog.Logger) (made router.Route
 		*set.Queues = len(k.AppendClasses(nil)) > 0
 	}
 	if k.needsEvents && r.Events != nil {
-		target := FeedTarget{Endpoint: set.Set.Key.Endpoint, Index: k.index, Threads: r.KV.EventThreads, Logger: logger}
+		target := FeedTarget{Endpoint: set.Set.Key.Endpoint, Index: k.index, Threads: r.KV.EventThreads,
+			Logger: r.Logger.With("model", set.Set.Key.Model)} // the feed names its endpoint, which may be another
 		if other := c.Runtime.EventEndpoint; other != nil {
 			target.Endpoint = discovery.EndpointID{Namespace: other.Namespace, Component: other.Component, Name: other.Name}
 		}

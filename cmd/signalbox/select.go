@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"signalbox/frontend"
@@ -149,14 +150,15 @@ func runSelect(args []string) error {
 	if err != nil {
 		return err
 	}
-	defer selector.Close()
+	end := sync.OnceFunc(selector.Close)
+	defer end()
 	for _, endpoint := range splitList(*flags.syncPeers) {
 		if err := selector.Listen(endpoint); err != nil {
 			return fmt.Errorf("--replica-sync-peers: %w", err)
 		}
 	}
 	restore(selector, *flags.indexerPeers, logger)
-	return serveUntilStopped(*flags.port, selector, logger, nil)
+	return serveUntilStopped(*flags.port, service{Handler: selector, end: end, logger: logger})
 }
 
 // selectOptions translates the router's settings.

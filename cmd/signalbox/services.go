@@ -19,29 +19,53 @@ import (
 	"signalbox/kvservice"
 )
 
+// service is a handler with what has to happen around it.
+type service struct {
+	http.Handler
+	run    func(ctx context.Context) // works beside the handler until ctx ends; nil for nothing
+	end    func()                    // answers whoever waits, once no more requests are taken; nil for nothing
+	logger *slog.Logger
+}
+
+// servicePatience is how long a service that was told to stop lets requests that are under way finish.
+const servicePatience = 5 * time.Second
+
 // serveUntilStopped answers HTTP requests at the port until the program is told to stop.
-func serveUntilStopped(port int, handler http.Handler, logger *slog.Logger, run func(ctx context.Context)) error {
+func serveUntilStopped(port int, s service) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	listener, err := net.Listen("tcp", ":"+strconv.Itoa(port))
 	if err != nil {
 		return fmt.Errorf("--port: %w", err)
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	return s.serve(ctx, listener, servicePatience)
+}
+
+// serve answers HTTP requests until ctx ends, and then until none is under way or patience is over.
+func (s service) serve(ctx context.Context, listener net.Listener, patience time.Duration) error {
+	server := &http.Server{Handler: s.Handler, ReadHeaderTimeout: 10 * time.Second}
+	if s.end != nil {
+		server.RegisterOnShutdown(s.end)
+	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }() // ends with Shutdown
-	if run != nil {
-		go run(ctx) // ends with ctx
+	if s.run != nil {
+		go s.run(ctx) // ends with ctx
 	}
-	logger.Info("serving", "address", listener.Addr().String())
+	s.logger.Info("serving", "address", listener.Addr().String())
 	select {
 	case err := <-served:
 		return err
 	case <-ctx.Done():
 	}
-	drain, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	drain, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return server.Shutdown(drain)
+	err := server.Shutdown(drain)
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.logger.Warn("requests that were under way are broken off", "waited", patience)
+		return server.Close()
+	}
+	return err
 }
 
 // runSlotTracker serves a slot tracker.
@@ -72,7 +96,7 @@ func runSlotTracker(args []string) error {
 		return err
 	}
 	defer slots.Close()
-	return serveUntilStopped(*port, slots, logger, slots.Run)
+	return serveUntilStopped(*port, service{Handler: slots, run: slots.Run, logger: logger})
 }
 
 // runIndexer serves an indexer of engines' own events.
@@ -107,7 +131,7 @@ func runIndexer(args []string) error {
 			return fmt.Errorf("--workers: %q: %w", entry, err)
 		}
 	}
-	return serveUntilStopped(*port, indexer, logger, nil)
+	return serveUntilStopped(*port, service{Handler: indexer, logger: logger})
 }
 
 // restoreTimeout bounds how long a peer may take to tell what it holds.

@@ -1,6 +1,11 @@
 package main
 
 import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -131,5 +136,57 @@ func TestHelpOfTools(t *testing.T) {
 				t.Errorf("%s %s: %v", name, help, err)
 			}
 		}
+	}
+}
+
+// A service that is told to stop answers whoever waits at once; who cannot be answered is broken off, and neither is an error.
+func TestServicesStopWhileRequestsWait(t *testing.T) {
+	begun, ended := make(chan struct{}, 1), make(chan struct{})
+	waits := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begun <- struct{}{}
+		<-ended
+		_, _ = io.WriteString(w, "the service ends")
+	})
+	deaf := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begun <- struct{}{}
+		<-r.Context().Done()
+	})
+	for _, c := range []struct {
+		name     string
+		service  service
+		patience time.Duration
+		answer   string
+	}{
+		{"answered", service{Handler: waits, end: func() { close(ended) }}, time.Hour, "the service ends"},
+		{"broken off", service{Handler: deaf}, time.Millisecond, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.service.logger = slog.New(slog.DiscardHandler)
+			ctx, stop := context.WithCancel(t.Context())
+			served, answered := make(chan error, 1), make(chan string, 1)
+			go func() { served <- c.service.serve(ctx, listener, c.patience) }()
+			go func() {
+				response, err := http.Get("http://" + listener.Addr().String())
+				if err != nil {
+					answered <- ""
+					return
+				}
+				defer response.Body.Close()
+				text, _ := io.ReadAll(response.Body)
+				answered <- string(text)
+			}()
+			<-begun
+			stop()
+			if err := <-served; err != nil {
+				t.Errorf("the service ends with %v", err)
+			}
+			if got := <-answered; got != c.answer {
+				t.Errorf("the answer is %q, want %q", got, c.answer)
+			}
+		})
 	}
 }

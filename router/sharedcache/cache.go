@@ -128,7 +128,7 @@ func (c *Cache) follow(layout Layout, endpoint string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wait sync.WaitGroup
 	c.stop = func() { cancel(); wait.Wait() }
-	f := &follower{index: &c.index, layout: layout, limit: maxObjects, failed: c.options.Failed, logger: c.options.Logger.With("endpoint", endpoint)}
+	f := &follower{index: &c.index, layout: layout, limit: maxObjects, failed: c.options.Failed, logger: c.options.Logger.With("master", endpoint)}
 	wait.Go(func() { // ends with ctx
 		err := zmq.Subscribe(ctx, endpoint, "", zmq.Events{Connected: f.connected, Message: f.message, Lost: f.lost})
 		if err != nil {
