@@ -112,3 +112,17 @@ func BenchmarkParse(b *testing.B) {
 		}
 	}
 }
+
+func TestKeysMayRepeatWhereModelsWroteThem(t *testing.T) {
+	const text = `{"a":{"b":1,"b":[2]},"a":3}`
+	if _, err := Parse([]byte(text)); err == nil {
+		t.Errorf("%s is taken", text)
+	}
+	document, err := ParseRepeating([]byte(text))
+	if err != nil || document.Root().Kind() != Object {
+		t.Errorf("%s: %v", text, err)
+	}
+	if _, err := ParseRepeating([]byte(`{"a":1,"a":}`)); err == nil {
+		t.Error("a key without a value is taken")
+	}
+}

@@ -71,7 +71,7 @@ func fromJSON(value chattemplate.Value, _ []chattemplate.Value) (chattemplate.Va
 	if value.Kind() != chattemplate.KindString {
 		return value, nil
 	}
-	return chattemplate.ParseJSONString(value.Str())
+	return parseJSONText(value.Str())
 }
 
 // examine finds out how a template wants messages to look, by rendering probe, the same template with other limits. tools is

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -337,4 +338,22 @@ func FuzzRender(f *testing.F) {
 			t.Fatalf("%T: %v", err, err)
 		}
 	})
+}
+
+// What the live frontend, 1.6.1, makes of numbers and of JSON in texts.
+func TestNumbersAndTextsOfJSON(t *testing.T) {
+	f, err := New(`{% set c = messages[0].content %}{{ (c if c is string else c[0].text)|fromjson|tojson }}`, nil, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ text, want string }{
+		{`{"a": [1, 2.0, null, "é"], "b": {"z": 1}}`, `{"a": [1, 2.0, null, "é"], "b": {"z": 1}}`}, {` 5 `, `5`}, {`"s"`, `"s"`}, {`{"a":1,"b":2,"a":3}`, `{"a": 3, "b": 2}`},
+		{`18446744073709551615`, `18446744073709551615`}, {`18446744073709551616`, `1.8446744073709552e+19`}, {`-9223372036854775808`, `-9223372036854775808`},
+		{`-9223372036854775809`, `-9.223372036854776e+18`}, {`-0`, `-0.0`}, {`1e400`, ``}, {`not json`, ``}, {``, ``}, {`{} x`, ``},
+	} {
+		got, err := f.Render(Request{Messages: []byte(`[{"role":"user","content":` + strconv.Quote(c.text) + `}]`)})
+		if (err != nil) != (c.want == "") || got != c.want {
+			t.Errorf("%s becomes %q, %v; want %q", c.text, got, err, c.want)
+		}
+	}
 }
