@@ -94,11 +94,16 @@ func simplified(body string) any {
 	return value
 }
 
+// spelled writes out the prompt of a question.
+func spelled(question string) string {
+	return strings.ReplaceAll(question, "PROMPT", `"model_name":"m","token_ids":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]`)
+}
+
 // alike asks both services the same things in the same order.
 func alike(t *testing.T, real, mine selector, questions string) {
 	t.Helper()
 	for _, question := range strings.Split(strings.TrimSpace(questions), "\n") {
-		question = strings.ReplaceAll(strings.TrimSpace(question), "PROMPT", `"model_name":"m","token_ids":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]`)
+		question = spelled(strings.TrimSpace(question))
 		if question == "" {
 			continue
 		}
@@ -294,6 +299,87 @@ DELETE /workers/1
 		t.Errorf("whose worker left was answered %s, by the real one %s", got, want)
 	}
 	alike(t, real, mine, "GET /dump")
+}
+
+// Reservations of a session that come together are placed one after the other, an earlier selection's among them. Those of another
+// session and questions do not wait for them.
+func TestSelectionServicesKeepSessionsAlike(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	policy := `
+default_policy_family: reg
+uncached_isl_buckets: [{min_tokens: 0, bucket: all}]
+policy_classes:
+  - {name: reg, policy_family: reg, cache_bucket: all, quantum: 1, prefill_busy_threshold: 0}
+`
+	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	real, mine := selectors(t, []string{"DYN_USE_KV_EVENTS=false", "DYN_ROUTER_USE_KV_EVENTS=false", "DYN_ROUTER_POLICY_CONFIG=" + file}, "--session-affinity-ttl-secs", "1")
+	alike(t, real, mine, `
+POST /workers {"worker_id":1,"model_name":"m","endpoint":"http://w1","block_size":4,"max_num_batched_tokens":8}
+`)
+	eventually(t, "the real one counts the new worker's blocks", func() bool {
+		_, body := real.do(t, spelled("POST /select {PROMPT}"))
+		return strings.Contains(body, `"potential_decode_blocks":5`)
+	})
+	alike(t, real, mine, `
+POST /select {PROMPT,"selection_id":"chosen","session_id":"s"}
+POST /select_and_reserve {PROMPT,"selection_id":"busy"}
+`)
+	type pair [2]chan string
+	ask := func(question string) (p pair) {
+		for i, s := range []selector{real, mine} {
+			p[i] = make(chan string, 1)
+			go func() { // ends with the answer
+				status, body := s.do(t, spelled(question))
+				p[i] <- fmt.Sprint(status, " ", body)
+			}()
+		}
+		return p
+	}
+	waiting := func(count int) {
+		t.Helper()
+		for _, s := range []selector{real, mine} {
+			eventually(t, fmt.Sprint(count, " requests wait in the queue"), func() bool {
+				_, loads := s.do(t, "GET /loads")
+				return strings.Contains(loads, fmt.Sprintf(`"pending_count":%d,`, count))
+			})
+		}
+	}
+	answered := func(p pair) {
+		t.Helper()
+		want, got := <-p[0], <-p[1]
+		if got != want {
+			t.Errorf("answered %s, by the real one %s", got, want)
+		}
+	}
+	first := ask(`POST /select_and_reserve {PROMPT,"selection_id":"first","session_id":"s"}`)
+	waiting(1)
+	second := ask(`POST /select_and_reserve {PROMPT,"selection_id":"second","session_id":"s"}`)
+	chosen := ask(`POST /reservations {"model_name":"m","selection_id":"chosen"}`)
+	other := ask(`POST /select_and_reserve {PROMPT,"selection_id":"other","session_id":"t"}`)
+	waiting(2) // first and other
+	for _, id := range []string{"second", "chosen"} {
+		for _, s := range []selector{real, mine} { // it may be on its way yet
+			eventually(t, id+" holds its id", func() bool {
+				status, _ := s.do(t, fmt.Sprintf(`POST /reservations {"model_name":"m","worker_id":1,"sequence_hashes":[],"isl_tokens":0,"selection_id":%q}`, id))
+				return status == http.StatusConflict
+			})
+		}
+	}
+	question := ask(`POST /select {PROMPT,"session_id":"s"}`)
+	waiting(3)
+	alike(t, real, mine, "DELETE /reservations/busy")
+	answered(first)
+	answered(chosen)
+	// second has found its place in the queue behind first.
+	waiting(3)
+	alike(t, real, mine, "POST /reservations/first/prefill_complete\nPOST /reservations/chosen/prefill_complete")
+	answered(other)
+	alike(t, real, mine, "POST /reservations/other/prefill_complete")
+	answered(question)
+	answered(second)
+	alike(t, real, mine, "POST /reservations/second/prefill_complete\nGET /loads")
 }
 
 // Two services, one of them the real one, count each other's reservations.

@@ -137,9 +137,12 @@ func crowded(t *testing.T) *Selector {
 }
 
 // until waits for a condition.
-func until(condition func() bool) {
-	for !condition() {
-		time.Sleep(time.Millisecond)
+func until(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it did not happen: %s", what)
+		}
 	}
 }
 
@@ -175,21 +178,21 @@ func TestFirstReservationsOfASessionFollowEachOther(t *testing.T) {
 		return waiting == want
 	}
 	ask(0)
-	until(func() bool { return waiting(1) })
+	until(t, "the first reservation waits in the queue", func() bool { return waiting(1) })
 	for n := range more {
 		ask(n + 1)
 	}
-	until(func() bool { return made(s) == more+1 })
+	until(t, "all reservations are being made", func() bool { return made(s) == more+1 })
 	question, cancel := context.WithCancel(t.Context())
 	asked := make(chan struct{})
 	go func() { // ends with cancel
 		defer close(asked)
 		s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(question, "POST", "/select", strings.NewReader(`{"model_name":"m","token_ids":[1,2,3],"session_id":"x"}`)))
 	}()
-	until(func() bool { return waiting(2) }) // the question, and one of the reservations
+	until(t, "the question and one reservation wait in the queue", func() bool { return waiting(2) })
 	cancel()
 	<-asked
-	until(func() bool { return waiting(1) })
+	until(t, "only one reservation waits in the queue", func() bool { return waiting(1) })
 	want(t, s, 409, "POST", "/select_and_reserve", `{"model_name":"m","token_ids":[1],"selection_id":"s3","session_id":"x"}`)
 	for id := 1; id <= 2; id++ {
 		want(t, s, 200, "DELETE", fmt.Sprintf("/reservations/%d", id), "")
@@ -232,14 +235,14 @@ func TestASessionWhoseFirstReservationIsGivenUp(t *testing.T) {
 	}
 	first, cancel := context.WithCancel(t.Context())
 	ask(first, "first")
-	until(waiting)
+	until(t, "the first reservation waits in the queue", waiting)
 	ask(t.Context(), "second")
-	until(func() bool { return made(s) == 2 })
+	until(t, "the second reservation is being made", func() bool { return made(s) == 2 })
 	cancel()
 	<-answered
-	until(func() bool { return made(s) == 1 && waiting() })
+	until(t, "the second reservation waits in the queue", func() bool { return made(s) == 1 && waiting() })
 	ask(t.Context(), "third")
-	until(func() bool { return made(s) == 2 })
+	until(t, "the third reservation is being made", func() bool { return made(s) == 2 })
 	s.Close()
 	for range 2 {
 		if status := <-answered; status != 503 {
