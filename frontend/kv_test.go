@@ -289,7 +289,7 @@ func TestSilentWorkersAreNamed(t *testing.T) {
 func TestFeedsNameTheirEndpointOnce(t *testing.T) {
 	k := startKV(t, nil)
 	k.kvEngine(nil)
-	k.ask(prefix("north"))
+	k.waitReady(1)
 	k.wires.mu.Lock()
 	defer k.wires.mu.Unlock()
 	if len(k.wires.feeds) == 0 {
