@@ -12,6 +12,7 @@ import (
 
 	"signalbox/inference"
 	"signalbox/router"
+	"signalbox/router/kv"
 )
 
 // shiftedClock is the machine's clock, put forward.
@@ -317,4 +318,24 @@ func TestReservationsAgainstTheirSession(t *testing.T) {
 	if got := workerOf(t, want(t, s, 200, "POST", "/select_and_reserve", `{"model_name":"m","token_ids":[1,2,3,4],"session_id":"x"}`)); got != 1 {
 		t.Errorf("a session whose worker left is on %d", got)
 	}
+}
+
+// A replica that tells of a reservation on a rank that is not known here does not end one of that id that is being made.
+func TestReplicasDoNotEndWhatIsBeingMade(t *testing.T) {
+	s := crowded(t)
+	answered := make(chan string, 1)
+	go func() { // ends with the answer
+		status, text := call(s, "POST", "/select_and_reserve", `{"model_name":"m","token_ids":[1,2,3],"selection_id":"r","session_id":"x"}`)
+		answered <- fmt.Sprint(status, " ", text)
+	}()
+	until(t, "the reservation is being made", func() bool { return made(s) == 1 })
+	for _, kind := range []kv.RemoteKind{kv.RemoteBooked, kv.RemoteFreed} {
+		s.apply(pool{"m", "default"}, 4, kv.Remote{Kind: kind, Booked: kv.Booked{Step: kv.Step{RequestID: "r", Rank: inference.Rank{WorkerID: 77}}}})
+	}
+	want(t, s, 409, "POST", "/select_and_reserve", `{"model_name":"m","token_ids":[1],"selection_id":"r"}`)
+	want(t, s, 200, "DELETE", "/reservations/1", "")
+	if got := <-answered; !strings.HasPrefix(got, "200 ") {
+		t.Error(got)
+	}
+	want(t, s, 200, "DELETE", "/reservations/r", "")
 }
