@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -29,7 +30,7 @@ The frontend records decisions with SIGNALBOX_EXPLAIN=1, and logs them with DYN_
 func runExplain(args []string) error {
 	flags := flag.NewFlagSet("explain", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	url := flags.String("url", "", "")
+	address := flags.String("url", "", "")
 	request := flags.String("request", "", "")
 	body := flags.String("body", "", "")
 	err := flags.Parse(args)
@@ -37,14 +38,17 @@ func runExplain(args []string) error {
 		fmt.Print(explainUsage)
 		return nil
 	}
-	if err != nil || *url == "" && flags.NArg() != 1 || *url != "" && flags.NArg() > 0 || *body != "" && (*url == "" || *request != "") {
+	if err != nil || *address == "" && flags.NArg() != 1 || *address != "" && flags.NArg() > 0 || *body != "" && (*address == "" || *request != "") {
 		fmt.Fprint(os.Stderr, explainUsage)
 		return exitStatus(2)
 	}
-	if *url == "" {
+	if *address == "" {
 		return explainLog(flags.Arg(0), *request)
 	}
-	client := explainClient{base: strings.TrimSuffix(*url, "/")}
+	if parsed, err := url.Parse(*address); err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https" {
+		return fmt.Errorf("explain: --url: %q must be the address of a frontend, like http://127.0.0.1:8000", *address)
+	}
+	client := explainClient{base: strings.TrimSuffix(*address, "/")}
 	if *body != "" {
 		if *request, err = client.query(*body); err != nil {
 			return err

@@ -65,6 +65,9 @@ func runRender(args []string) error {
 		return fmt.Errorf("render: want a model directory or template file, and perhaps the file of a request body; see signalbox render --help")
 	}
 	formatter, err := o.formatter(flags.Arg(0))
+	if errors.Is(err, prompt.ErrNoTemplate) {
+		return fmt.Errorf("render: %s: %w", flags.Arg(0), err)
+	}
 	if err != nil {
 		return err
 	}

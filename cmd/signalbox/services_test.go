@@ -190,3 +190,24 @@ func TestServicesStopWhileRequestsWait(t *testing.T) {
 		})
 	}
 }
+
+// Mistakes in what tools are given are named together with the flag or the place they are in.
+func TestMistakesOfTools(t *testing.T) {
+	empty := t.TempDir()
+	for _, c := range []struct {
+		run  func([]string) error
+		args []string
+		want string
+	}{
+		{runExplain, []string{"--url", "127.0.0.1:8000"}, `--url: "127.0.0.1:8000" must be the address of a frontend`},
+		{runExplain, []string{"--url", "frontend"}, "--url:"},
+		{runExplain, []string{"--url", "ftp://frontend"}, "--url:"},
+		{runWorker, []string{"--discovery-backend", "mem", "--endpoint", "nowhere"}, `--endpoint: endpoint "nowhere"`},
+		{runRender, []string{empty}, empty + ": the model has no chat template"},
+		{runTokenize, []string{empty}, empty + " has neither tokenizer.json nor"},
+	} {
+		if err := c.run(c.args); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v, want %q", c.args, err, c.want)
+		}
+	}
+}

@@ -224,7 +224,7 @@ func workerCard(s *settings.Worker, model servedModel) (*card.Card, discovery.En
 	}
 	endpoint, err := worker.ParseEndpoint(endpointText)
 	if err != nil {
-		return nil, endpoint, err
+		return nil, endpoint, fmt.Errorf("--endpoint: %w", err)
 	}
 	runtime := card.DefaultRuntimeConfig()
 	blocks, sequences, batched, context := uint64(s.Blocks), uint64(s.MaxSequences), uint64(s.MaxBatchedTokens), uint32(s.ContextLength)
