@@ -184,7 +184,7 @@ func printWelcome(w io.Writer, d *demonstration, took time.Duration) {
 	fmt.Fprintf(w, "  curl %s/v1/models\n  curl %s/metrics\n  open %s/docs/\n\nCtrl-C ends it.\n\n", url, url, url)
 }
 
-// show prints the workers' load until ctx ends: in place on a terminal, else one line now and then.
+// show prints the workers' load until ctx ends: in place on a terminal, else now and then, when something has changed.
 func (d *demonstration) show(ctx context.Context, w *os.File) {
 	info, err := w.Stat()
 	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
@@ -194,13 +194,17 @@ func (d *demonstration) show(ctx context.Context, w *os.File) {
 	}
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
-	drawn := false
+	drawn := ""
 	for {
-		if terminal && drawn {
-			fmt.Fprintf(w, "\x1b[%dA", len(d.engines)+1)
+		var table strings.Builder
+		d.table(&table, terminal)
+		if table.String() != drawn {
+			if terminal && drawn != "" {
+				fmt.Fprintf(w, "\x1b[%dA", len(d.engines)+1)
+			}
+			drawn = table.String()
+			fmt.Fprint(w, drawn)
 		}
-		d.table(w, terminal)
-		drawn = true
 		select {
 		case <-ctx.Done():
 			return
