@@ -5,7 +5,7 @@ CACHE := $(CURDIR)/.cache
 MODELS := $(CACHE)/models
 BINARY := bin/signalbox
 
-.PHONY: build demo test test-go lint models interop-python chaos bench generate clean
+.PHONY: build demo test test-go test-kubernetes lint models interop-python chaos bench generate clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BINARY) ./cmd/signalbox
@@ -20,6 +20,10 @@ test:
 
 test-go:
 	$(GO) test ./...
+
+# Discovery on a real Kubernetes API server, built here the first time.
+test-kubernetes:
+	./scripts/test-kubernetes
 
 lint:
 	$(GO) vet ./...
