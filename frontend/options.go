@@ -3,7 +3,6 @@ package frontend
 import (
 	"context"
 	"log/slog"
-	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,6 +11,7 @@ import (
 	"signalbox/api/openai"
 	"signalbox/discovery"
 	"signalbox/inference"
+	"signalbox/internal/processors"
 	"signalbox/model"
 	"signalbox/model/card"
 	"signalbox/observe"
@@ -106,7 +106,7 @@ func (o *Options) preprocessWorkers() int {
 	if o.PreprocessWorkers > 0 {
 		return o.PreprocessWorkers
 	}
-	return max(1, runtime.GOMAXPROCS(0)-1)
+	return max(1, processors.AtStart-1)
 }
 
 // Companion is a service that runs beside the HTTP listener, as the KServe gRPC service does.

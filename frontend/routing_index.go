@@ -1,9 +1,9 @@
 package frontend
 
 import (
-	"runtime"
 	"time"
 
+	"signalbox/internal/processors"
 	"signalbox/kvindex"
 	"signalbox/remoteindex"
 	"signalbox/router/kv"
@@ -72,7 +72,7 @@ func (k *kvRouting) leaveIndex() {
 // indexSize is the size of the indexes of a configuration. A look-up visits every shard: more of them than processors would only make it
 // slower.
 func indexSize(config *kv.Config) kvindex.Options {
-	return kvindex.Options{Shards: min(config.EventThreads, runtime.GOMAXPROCS(0))}
+	return kvindex.Options{Shards: min(config.EventThreads, processors.AtStart)}
 }
 
 // predict makes an index that learns from placements.

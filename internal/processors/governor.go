@@ -30,6 +30,9 @@ type Governor struct {
 	raise chan struct{}
 }
 
+// AtStart is how many processors the program was started with, however many are in use now: what work is divided by that goes on for long.
+var AtStart = runtime.GOMAXPROCS(0)
+
 // New returns a governor of this process.
 func New() *Governor {
 	return &Governor{used: processTime, set: setProcessors, raise: make(chan struct{}, 1)}
