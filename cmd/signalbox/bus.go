@@ -50,3 +50,11 @@ func receivePlane(b bus, eventPlane string) kvevents.Plane {
 	}
 	return kvevents.Planes{NATS: kvevents.NewNATS(b)}
 }
+
+// servePlane is how requests to the server's endpoints come: over the bus when they are to, else to the server's own port.
+func servePlane(requestPlane string, b bus, server *tcp.Server) worker.RequestPlane {
+	if requestPlane == "nats" {
+		return worker.RequestsOn(b, server)
+	}
+	return worker.OnTCP(server)
+}

@@ -57,35 +57,14 @@ func runFrontend(args []string) error {
 	raiseFileLimit(s.HTTP.FileDescriptors, logger)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	backend, err := openDiscovery(ctx, s.Discovery.Backend, logger)
+	l, err := openLinks(ctx, s, logger)
 	if err != nil {
 		return err
 	}
-	defer closeBackend(backend, logger)
-	messages, err := openBus(ctx, s.Planes.Request, s.Planes.Event, &s.Planes, logger)
-	if err != nil {
-		return err
-	}
-	defer closeBus(messages, logger)
-	transport, err := openTransport(s, messages)
-	if err != nil {
-		return err
-	}
-	defer transport.Close()
-	route, err := routing(s, logger)
-	if err != nil {
-		return err
-	}
-	closeShared, err := shareRouters(s, &route, backend, transport, messages, logger)
-	if err != nil {
-		return err
-	}
-	defer closeShared()
-	workerEvents := frontend.WorkerEvents{Backend: backend, Queries: transport, Plane: receivePlane(messages, s.Planes.Event), Logger: logger}
-	route.Events = workerEvents
+	defer l.close()
 	options := frontendOptions(s, logger)
-	options.Loads = workerEvents
-	options.Backend, options.Transport, options.Routers = backend, frontend.TCP{Client: transport}, route.Routers()
+	options.Loads = l.events
+	options.Backend, options.Transport, options.Routers = l.backend, frontend.TCP{Client: l.transport}, l.route.Routers()
 	if options.Extensions, err = frontend.Extensions(s.HTTP.RouteExtensions); err != nil {
 		return err
 	}

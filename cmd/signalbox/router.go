@@ -156,53 +156,29 @@ func runRouter(args []string) error {
 func serveRouter(s *settings.Frontend, flags routerFlags, logger *slog.Logger) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	backend, err := openDiscovery(ctx, s.Discovery.Backend, logger)
+	l, err := openLinks(ctx, s, logger)
 	if err != nil {
 		return err
 	}
-	defer closeBackend(backend, logger)
-	messages, err := openBus(ctx, s.Planes.Request, s.Planes.Event, &s.Planes, logger)
-	if err != nil {
-		return err
-	}
-	defer closeBus(messages, logger)
-	client, err := openTransport(s, messages)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	route, err := routing(s, logger)
-	if err != nil {
-		return err
-	}
-	closeShared, err := shareRouters(s, &route, backend, client, messages, logger)
-	if err != nil {
-		return err
-	}
-	defer closeShared()
-	route.Events = frontend.WorkerEvents{Backend: backend, Queries: client, Plane: receivePlane(messages, s.Planes.Event), Logger: logger}
+	defer l.close()
 	server, err := tcp.NewServer(tcp.Options{Host: tcp.MachineAddress()}, logger)
 	if err != nil {
 		return err
 	}
 	defer server.Close()
-	plane := worker.OnTCP(server)
-	if s.Planes.Request == "nats" {
-		plane = worker.RequestsOn(messages, server)
-	}
 	registry := prometheus.NewRegistry()
-	metrics := observe.NewRouters(registry, backend.InstanceID())
+	metrics := observe.NewRouters(registry, l.backend.InstanceID())
 	closeStatus, err := serveStatus(flags.status, registry, logger)
 	if err != nil {
 		return err
 	}
 	defer closeStatus()
-	service, err := standalone.Start(ctx, standalone.Options{Backend: backend, Plane: plane, Workers: frontend.TCP{Client: client},
+	service, err := standalone.Start(ctx, standalone.Options{Backend: l.backend, Plane: servePlane(s.Planes.Request, l.messages, server), Workers: frontend.TCP{Client: l.transport},
 		Endpoint: flags.endpoint, Namespace: flags.namespace, BlockSize: flags.blockSize, WorkerOf: frontend.WorkerOf, Logger: logger,
 		Route: func(pool *router.Pool, set *model.Set) (router.Router, func(), error) {
 			labels := observe.PoolLabels{Namespace: set.Key.Endpoint.Namespace, Component: set.Key.Endpoint.Component, Endpoint: set.Key.Endpoint.Name,
 				Model: set.Key.Model, WorkerType: "decode", Phase: string(set.Key.Role)}
-			return route.Routers()(frontend.RouterSet{Pool: pool, Set: set, Metrics: metrics.Pool(labels)})
+			return l.route.Routers()(frontend.RouterSet{Pool: pool, Set: set, Metrics: metrics.Pool(labels)})
 		}})
 	if err != nil {
 		if ctx.Err() != nil {

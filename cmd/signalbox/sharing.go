@@ -39,11 +39,7 @@ func shareRouters(s *settings.Frontend, route *frontend.Routing, backend discove
 	if err != nil {
 		return nil, fmt.Errorf("--serve-indexer: %w", err)
 	}
-	plane := worker.OnTCP(server)
-	if s.Planes.Request == "nats" {
-		plane = worker.RequestsOn(messages, server)
-	}
-	route.IndexServer = remoteindex.NewServer(backend, plane)
+	route.IndexServer = remoteindex.NewServer(backend, servePlane(s.Planes.Request, messages, server))
 	return func() {
 		if err := server.Close(); err != nil {
 			logger.Warn("the index's listener did not close cleanly", "error", err)

@@ -157,10 +157,7 @@ func (f *fleet) add(ctx context.Context, s *settings.Worker, model servedModel, 
 	if err != nil {
 		return err
 	}
-	requests := worker.OnTCP(server)
-	if s.RequestPlane == "nats" {
-		requests = worker.RequestsOn(f.bus, server)
-	}
+	requests := servePlane(s.RequestPlane, f.bus, server)
 	var events sim.Events
 	if s.EventPlane != "none" {
 		options := worker.EventOptions{Backend: backend, Endpoint: endpoint, Server: server, Requests: requests, Ranks: s.Ranks}

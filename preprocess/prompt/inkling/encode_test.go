@@ -4,37 +4,14 @@ import (
 	"strings"
 	"testing"
 
-	"signalbox/preprocess/chattemplate"
 	"signalbox/preprocess/piece"
+	"signalbox/preprocess/piece/piecetest"
 )
 
-// brief spells the special tokens of a prompt in few letters, so that those that text spells out stand out.
+// brief spells the special tokens of a prompt in few letters.
 func brief(p piece.Prompt) string {
-	names := map[string]string{user: "{user}", model: "{model}", system: "{system}", tool: "{tool}", text: "[text]", image: "[image]", audio: "[audio]", audioEnd: "[/audio]",
-		thinking: "[think]", xml: "[xml]", invoke: "[invoke]", endMessage: ";", endTurn: "$"}
-	var b strings.Builder
-	start := 0
-	for _, part := range p.Pieces {
-		spelled := p.Text[start:part.End]
-		if part.Special {
-			spelled = names[spelled]
-		}
-		b.WriteString(spelled)
-		start = part.End
-	}
-	return b.String()
-}
-
-func parse(t *testing.T, source string) chattemplate.Value {
-	t.Helper()
-	if source == "" {
-		return chattemplate.Value{}
-	}
-	value, err := chattemplate.ParseJSON64(source)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return value
+	return piecetest.Brief(p, map[string]string{user: "{user}", model: "{model}", system: "{system}", tool: "{tool}", text: "[text]", image: "[image]", audio: "[audio]", audioEnd: "[/audio]",
+		thinking: "[think]", xml: "[xml]", invoke: "[invoke]", endMessage: ";", endTurn: "$"})
 }
 
 const usual = "{system}[text]Thinking effort level: 0.9;"
@@ -69,12 +46,12 @@ func TestTurns(t *testing.T) {
 		{"a number", hi, "", `0.25`, "{system}[text]Thinking effort level: 0.25;{user}[text]hi;{model}"},
 		{"a name that is not known", hi, "", `"much"`, "{user}[text]hi;{model}"},
 	} {
-		p, err := Encode(Conversation{Messages: parse(t, "["+c.messages+"]").Items(), Tools: parse(t, c.tools).Items(), Effort: parse(t, c.effort), Generate: true})
+		p, err := Encode(Conversation{Messages: piecetest.Parse(t, "["+c.messages+"]").Items(), Tools: piecetest.Parse(t, c.tools).Items(), Effort: piecetest.Parse(t, c.effort), Generate: true})
 		if got := brief(p); err != nil || got != c.want {
 			t.Errorf("%s: %v\n%q, want\n%q", c.name, err, got, c.want)
 		}
 	}
-	p, err := Encode(Conversation{Messages: parse(t, "["+hi+"]").Items()})
+	p, err := Encode(Conversation{Messages: piecetest.Parse(t, "["+hi+"]").Items()})
 	if got := brief(p); err != nil || got != usual+"{user}[text]hi;" {
 		t.Errorf("unasked the model does not speak: %q, %v", got, err)
 	}
@@ -95,7 +72,7 @@ func TestRefusals(t *testing.T) {
 		{`[]`, "", `1`, "0.99"},
 		{`[]`, "", `-0.1`, "0.99"},
 	} {
-		_, err := Encode(Conversation{Messages: parse(t, c.messages).Items(), Tools: parse(t, c.tools).Items(), Effort: parse(t, c.effort)})
+		_, err := Encode(Conversation{Messages: piecetest.Parse(t, c.messages).Items(), Tools: piecetest.Parse(t, c.tools).Items(), Effort: piecetest.Parse(t, c.effort)})
 		if err == nil || !strings.Contains(err.Error(), c.words) {
 			t.Errorf("%s, tools %s, effort %s: %v; want an error that says %q", c.messages, c.tools, c.effort, err, c.words)
 		}

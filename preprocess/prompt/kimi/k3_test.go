@@ -6,34 +6,12 @@ import (
 
 	"signalbox/preprocess/chattemplate"
 	"signalbox/preprocess/piece"
+	"signalbox/preprocess/piece/piecetest"
 )
 
-// brief spells the special tokens of a prompt in one letter or two, [tag], [/tag], $ and #, so that those that text spells out stand out.
+// brief spells the special tokens of a prompt in one letter or two: [tag], [/tag], $ and #.
 func brief(p piece.Prompt) string {
-	names := map[string]string{openTag: "[", closeTag: "[/", sep: "]", endTurn: "$\n", image: "#"}
-	var b strings.Builder
-	start := 0
-	for _, part := range p.Pieces {
-		text := p.Text[start:part.End]
-		if part.Special {
-			text = names[text]
-		}
-		b.WriteString(text)
-		start = part.End
-	}
-	return b.String()
-}
-
-func parse(t *testing.T, text string) chattemplate.Value {
-	t.Helper()
-	if text == "" {
-		return chattemplate.Value{}
-	}
-	value, err := chattemplate.ParseJSON64(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return value
+	return piecetest.Brief(p, map[string]string{openTag: "[", closeTag: "[/", sep: "]", endTurn: "$\n", image: "#"})
 }
 
 // asked makes a conversation that asks the model to speak, without thinking unless arguments say otherwise.
@@ -42,8 +20,8 @@ func asked(t *testing.T, messages, tools, arguments string) Conversation {
 	if arguments == "" {
 		arguments = `{"thinking":false}`
 	}
-	given := parse(t, arguments)
-	return Conversation{Messages: parse(t, messages).Items(), Tools: parse(t, tools).Items(), Generate: true,
+	given := piecetest.Parse(t, arguments)
+	return Conversation{Messages: piecetest.Parse(t, messages).Items(), Tools: piecetest.Parse(t, tools).Items(), Generate: true,
 		Argument: func(name string) chattemplate.Value { return member(given, name) }}
 }
 
@@ -135,13 +113,13 @@ func TestDemands(t *testing.T) {
 		{"any call", func(c *Conversation) { c.ToolChoice = "required" }, choice("required", "You MUST call tools in the next message.")},
 		{"no call", func(c *Conversation) { c.ToolChoice = "none" }, choice("none", "You MUST NOT call any tools in the next message.")},
 		{"one function", func(c *Conversation) { c.NamedTool = "bare" }, choice("specified", "You MUST call the tool `bare` in the next message.")},
-		{"an object", func(c *Conversation) { c.ResponseFormat = parse(t, `{"type":"json_object"}`) },
+		{"an object", func(c *Conversation) { c.ResponseFormat = piecetest.Parse(t, `{"type":"json_object"}`) },
 			"[message role=\"system\" type=\"response-format\"]The system is invoked with `response_format=json_object" + format + "[/message]$\n"},
 		{"a schema", func(c *Conversation) {
-			c.ResponseFormat = parse(t, `{"type":"json_schema","json_schema":{"name":"s","schema":{"b":"<|sep|>","a":1}}}`)
+			c.ResponseFormat = piecetest.Parse(t, `{"type":"json_schema","json_schema":{"name":"s","schema":{"b":"<|sep|>","a":1}}}`)
 		}, "[message role=\"system\" type=\"response-format\"]The system is invoked with `response_format=json_schema" + format +
 			"\nThe JSON data must match the following schema:\n```json\n{\"a\":1,\"b\":\"<|sep|>\"}\n```[/message]$\n"},
-		{"text", func(c *Conversation) { c.ResponseFormat = parse(t, `{"type":"text"}`) }, ""},
+		{"text", func(c *Conversation) { c.ResponseFormat = piecetest.Parse(t, `{"type":"text"}`) }, ""},
 	} {
 		conversation := asked(t, "["+hi+"]", "["+bare+"]", "")
 		c.change(&conversation)
