@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"math/bits"
 	"strings"
 	"unicode/utf8"
 )
@@ -68,7 +69,35 @@ func (n *neighbours) cuts(text string, i int) bool {
 }
 
 // scanner cuts where no token reaches across, mostly in front of spaces.
-func (n *neighbours) scanner() scanner {
+func (n *neighbours) scanner() scanner { return windowed(n.window, n.scanSlowly()) }
+
+// window is the part of scanner for [windowed].
+func (n *neighbours) window(w *window, text string, at int) (starts uint64) {
+	if rest := len(text) - at; rest < windowSize {
+		w.unclear = ^uint64(0) << rest
+	} else {
+		w.unclear = 0
+	}
+	w.blank = 0 // whether blanks are cut does not depend on what comes
+	within := w.letter&(w.letter<<1) | w.wide&(w.wide<<1) | w.unclear | 1
+	for places := ^within; places != 0; places &= places - 1 {
+		place := bits.TrailingZeros64(places)
+		left, right := text[at+place-1], text[at+place]
+		cut := false
+		if (left | right) < utf8.RuneSelf {
+			cut = !n[left][right]
+		} else {
+			cut = n.cuts(text, at+place)
+		}
+		if cut {
+			starts |= 1 << place
+		}
+	}
+	return starts
+}
+
+// scanSlowly is scanner without windows.
+func (n *neighbours) scanSlowly() scanner {
 	return func(text string, i int, ends []int32) int {
 		for at := range ends {
 			if i >= len(text) {

@@ -15,9 +15,16 @@ var awkward = []string{" ", " ", " ", "a", "b", "Z", "Q", "s", "t", "m", "d", "r
 	"/", "//", "$", "_", "-", "\n", "\r", "\r\n", "\t", "\v", "\u0085", "\u00a0", "\u3000", "\u2028", "é", "É", "ǅ", "ʰ", "א", "中", "国", "あ", "ー", "・",
 	"\u0301", "\u0308", "ि", "😀", "\u200d", "\x00", "\u0378", "\u2029", "«", "€", "￼", "𝔸", "𐐀", "Ж", "ж", "ß", "ñ"}
 
+// plain holds ASCII of all classes.
+var plain = []string{" ", " ", "a", "b", "Z", "s", "re", "Ve", "ll", "'", "1", "23", "4567", ".", "/", "-", "\n", "\r\n", "\t", "word", "Words", "    ", "("}
+
 var tricky = rapid.Custom(func(t *rapid.T) string {
 	s := ""
 	for _, part := range rapid.SliceOfN(rapid.SampledFrom(awkward), 0, 30).Draw(t, "parts") {
+		s += part
+	}
+	// What scanners look at in one go is longer than that.
+	for _, part := range rapid.SliceOfN(rapid.SampledFrom(plain), 0, 200).Draw(t, "plain parts") {
 		s += part
 	}
 	return s
@@ -69,7 +76,7 @@ func TestDeepseekScannerCutsAsItsThreeExpressionsDo(t *testing.T) {
 		steps = append(steps, splitBy(expressionFor(t, source), isolated, false))
 	}
 	split := splitSequence(steps)
-	scan := deepseek()
+	scan := windowed(deepseekWindow(), deepseek())
 	rapid.Check(t, func(t *rapid.T) {
 		s := tricky.Draw(t, "text")
 		var want []match

@@ -6,30 +6,53 @@ import (
 	"sync/atomic"
 )
 
-// Bounds of the cache: words of up to cachedWord bytes and cachedIDs tokens, cacheSlots of them, one cache line each: four megabytes.
+// Bounds of the cache: words of up to cachedWord bytes. Both of its tables have two megabytes.
 const (
 	cachedWord = 32
-	cachedIDs  = 9
-	cacheBits  = 16
-	cacheSlots = 1 << cacheBits
+	shortIDs   = 6
+	longIDs    = 9
+	shortBits  = 15
+	longBits   = 15
 )
 
-// wordCache remembers what words are encoded to. A word has two places; where both are taken the word that comes last gets one.
-// Readers and writers never wait: a reader that meets a writer takes it as a miss, a writer that meets another one leaves the place to
-// it.
+// wordCache remembers what words are encoded to that are not one token: short ones, of up to shortWord bytes and shortIDs tokens, in one
+// table and all others of up to cachedWord bytes and longIDs tokens in another, so that each costs one cache line. A word replaces what was
+// in its place. Readers and writers never wait: a reader that meets a writer takes it as a miss, a writer that meets another one leaves the
+// place to it.
 type wordCache struct {
-	slots []cacheSlot
+	short []shortSet
+	long  []longSlot
 }
 
-// cacheSlot holds one word.
-type cacheSlot struct {
-	// state is a version in the upper half, odd while a writer is at work, then the length of the word and the number of ids.
+// shortSet holds two words in a cache line.
+type shortSet [2]shortSlot
+
+// shortSlot holds one word: its key, how many ids it has and a version, odd while a writer is at work, above the key, and the ids.
+type shortSlot struct {
+	low, high atomic.Uint64
+	ids       [shortIDs / 3]atomic.Uint64 // three to a word
+}
+
+// longSlot holds one word.
+type longSlot struct {
+	// state is a version in the upper half, odd while a writer is at work, then the number of ids and the length of the word.
 	state atomic.Uint64
 	word  [cachedWord / 8]atomic.Uint64
-	ids   [cachedIDs / 3]atomic.Uint64 // three to a word
+	ids   [longIDs / 3]atomic.Uint64 // three to a word
 }
 
-func newWordCache() *wordCache { return &wordCache{slots: make([]cacheSlot, cacheSlots)} }
+func newWordCache() *wordCache {
+	return &wordCache{short: make([]shortSet, 1<<shortBits), long: make([]longSlot, 1<<longBits)}
+}
+
+// shortAt and longAt return the places of words with a hash.
+func (c *wordCache) shortAt(hash uint64) *shortSet {
+	return &c.short[hash*0x9E3779B97F4A7C15>>(64-shortBits)]
+}
+
+func (c *wordCache) longAt(hash uint64) *longSlot {
+	return &c.long[hash*0x9E3779B97F4A7C15>>(64-longBits)]
+}
 
 // longKey is the text of a word, filled up with zeros, and its length.
 type longKey struct {
@@ -55,72 +78,76 @@ func makeLongKey(s string, at, n int) (key longKey) {
 	return key
 }
 
-// cacheWays are the places of a word.
-type cacheWays [2]cacheSlot
-
-// at returns the places of the word with the hash.
-func (c *wordCache) at(hash uint64) *cacheWays {
-	at := (hash * 0x9E3779B97F4A7C15) >> (64 - cacheBits) &^ 1
-	return (*cacheWays)(c.slots[at : at+2])
-}
-
-// hash is that of a word longer than recentWord; shorter ones have the hash of their wordKey.
 func (key *longKey) hash() uint64 {
 	a, b := bits.Mul64(key.text[0]^0x9E3779B97F4A7C15, key.text[1]^0xD1B54A32D192ED03^uint64(key.size))
-	h := a ^ b
-	if key.size > 16 {
-		d, e := bits.Mul64(key.text[2]^0x8CB92BA72F3D8DD7, key.text[3]^0xA0761D6478BD642F)
-		h ^= d ^ e
-	}
-	return h
+	d, e := bits.Mul64(key.text[2]^0x8CB92BA72F3D8DD7, key.text[3]^0xA0761D6478BD642F)
+	return a ^ b ^ d ^ e
 }
 
+const (
+	countBits   = 4
+	versionBits = 64 - keyBits - countBits
+)
+
 // get appends the ids of the word if it is there.
-func (w *cacheWays) get(dst []uint32, key *longKey) ([]uint32, bool) {
-	for i := range w {
-		if found, ok := w[i].get(dst, key); ok {
-			return found, true
+func (set *shortSet) get(dst []uint32, key wordKey) ([]uint32, bool) {
+	for i := range set {
+		slot := &set[i]
+		high := slot.high.Load()
+		if slot.low.Load() != key.low || (high^key.high)<<(64-keyBits) != 0 || high>>(64-versionBits)&1 != 0 {
+			continue
 		}
+		start := len(dst)
+		dst = unpackIDs(dst, slot.ids[:], int(high>>keyBits&(1<<countBits-1)))
+		if slot.high.Load() == high {
+			return dst, true
+		}
+		dst = dst[:start]
 	}
 	return dst, false
 }
 
-func (c *cacheSlot) get(dst []uint32, key *longKey) ([]uint32, bool) {
+// put stores the word in a free place, else in one that depends on how often both have changed.
+func (set *shortSet) put(key wordKey, ids []uint32) {
+	first, second := set[0].high.Load(), set[1].high.Load()
+	slot, high := &set[0], first
+	if first != 0 && (second == 0 || (first+second)>>(64-versionBits+1)&1 != 0) {
+		slot, high = &set[1], second
+	}
+	version := high >> (64 - versionBits)
+	if version&1 != 0 || !slot.high.CompareAndSwap(high, (version+1)<<(64-versionBits)) {
+		return
+	}
+	slot.low.Store(key.low)
+	packIDs(slot.ids[:], ids)
+	slot.high.Store((version+2)<<(64-versionBits) | uint64(len(ids))<<keyBits | key.high)
+}
+
+// get appends the ids of the word if it is there.
+func (c *longSlot) get(dst []uint32, key *longKey) ([]uint32, bool) {
 	state := c.state.Load()
-	if c.word[0].Load() != key.text[0] || state>>32&1 != 0 || int(state&0xFF) != key.size {
+	if state>>32&1 != 0 || int(state&0xFF) != key.size {
 		return dst, false
 	}
-	for i := 1; 8*i < key.size; i++ {
+	for i := range key.text {
 		if c.word[i].Load() != key.text[i] {
 			return dst, false
 		}
 	}
-	count := int(state >> 8 & 0xFF)
 	start := len(dst)
-	for i := 0; i < count; i += 3 {
-		packed := c.ids[i/3].Load()
-		dst = append(dst, uint32(packed)&maxID, uint32(packed>>idBits)&maxID, uint32(packed>>(2*idBits))&maxID)
-	}
+	dst = unpackIDs(dst, c.ids[:], int(state>>8&0xFF))
 	if c.state.Load() != state {
 		return dst[:start], false
 	}
-	return dst[:start+count], true
+	return dst, true
 }
 
-// put stores the word, if it is not too long in tokens: in a free place, else in one that depends on how often both have changed.
-func (w *cacheWays) put(key *longKey, ids []uint32) {
-	if len(ids) > cachedIDs {
+// put stores the word, if it is not too long in tokens.
+func (c *longSlot) put(key *longKey, ids []uint32) {
+	if len(ids) > longIDs {
 		return
 	}
-	first, second := w[0].state.Load(), w[1].state.Load()
-	if at := &w[0]; first == 0 || second != 0 && (first+second)>>33&1 == 0 {
-		at.put(first, key, ids)
-	} else {
-		w[1].put(second, key, ids)
-	}
-}
-
-func (c *cacheSlot) put(state uint64, key *longKey, ids []uint32) {
+	state := c.state.Load()
 	version := state >> 32
 	if version&1 != 0 || !c.state.CompareAndSwap(state, (version+1)<<32) {
 		return
@@ -128,14 +155,29 @@ func (c *cacheSlot) put(state uint64, key *longKey, ids []uint32) {
 	for i := range key.text {
 		c.word[i].Store(key.text[i])
 	}
-	for i := range c.ids {
+	packIDs(c.ids[:], ids)
+	c.state.Store((version+2)<<32 | uint64(len(ids))<<8 | uint64(key.size))
+}
+
+// packIDs writes ids, three to a word; of one that is not filled the rest is zero.
+func packIDs(words []atomic.Uint64, ids []uint32) {
+	for i := range words {
 		var packed uint64
 		for j := range 3 {
 			if at := 3*i + j; at < len(ids) {
 				packed |= uint64(ids[at]) << (j * idBits)
 			}
 		}
-		c.ids[i].Store(packed)
+		words[i].Store(packed)
 	}
-	c.state.Store((version+2)<<32 | uint64(len(ids))<<8 | uint64(key.size))
+}
+
+// unpackIDs appends count ids.
+func unpackIDs(dst []uint32, words []atomic.Uint64, count int) []uint32 {
+	start := len(dst)
+	for i := 0; 3*i < count && i < len(words); i++ {
+		packed := words[i].Load()
+		dst = append(dst, uint32(packed)&maxID, uint32(packed>>idBits)&maxID, uint32(packed>>(2*idBits))&maxID)
+	}
+	return dst[:min(start+count, len(dst))]
 }

@@ -39,84 +39,54 @@ func (w *wordEncoder) encode(dst []uint32, s string) []uint32 {
 		s = " " + s
 	}
 	dst = slices.Grow(dst, len(s)/4+16)
+	recent.bounds[0] = 0
 	for at := 0; at < len(s); {
-		n := w.scan(s, at, recent.ends[:])
-		dst = w.batch(dst, s, at, recent, n)
-		at = int(recent.ends[n-1])
+		n := w.scan(s, at, recent.bounds[1:])
+		dst = w.batch(dst, s, recent, n)
+		recent.bounds[0] = recent.bounds[n]
+		at = int(recent.bounds[0])
 	}
 	w.recent.Put(recent)
 	return dst
 }
 
-// batch encodes n pieces, which begin at at. It first goes through all to read the places of the table where they may be: these reads do
-// not wait for one another, so that the processor does many at once, where it would wait for each if the pieces were done one by one.
-func (w *wordEncoder) batch(dst []uint32, s string, at int, recent *recentWords, n int) []uint32 {
-	from := at
-	recent.look(s, at, n)
-	misses := 0
-	for i := range n {
-		recent.missed[misses] = uint8(i)
-		set := &recent.sets[recent.hashes[i]>>(64-recentBits)]
-		if set[0].differs(recent.keys[i]) != 0 && set[1].differs(recent.keys[i]) != 0 {
-			misses++
-		}
+// batch encodes the n pieces that lie between recent.bounds. It goes through all of them step by step: what a step reads for one piece
+// does not wait for what it reads for another, so that the processor does many at once, where it would wait for each if the pieces were
+// done one by one. Nor do the steps that all pieces take depend on branches, which nothing could foresee.
+func (w *wordEncoder) batch(dst []uint32, s string, recent *recentWords, n int) []uint32 {
+	recent.look(s, n)
+	missed, several := recent.find(n)
+	recent.spill = recent.spill[:0]
+	for _, i := range several {
+		recent.unpack(int(i))
 	}
-	w.touch(recent, recent.missed[:misses])
-	at = from
-	dst = slices.Grow(dst, recentIDs*n)
-	for i, end := range recent.ends[:n] {
-		key, hash := recent.keys[i], recent.hashes[i]
-		set := &recent.sets[hash>>(64-recentBits)]
-		way := 0
-		if set[0].differs(key) != 0 {
-			way = 1
-		}
-		if slot := &set[way]; slot.differs(key) == 0 {
-			// Three ids are written whether there are as many or not: that is faster than to find out.
-			k := len(dst)
-			out := (*[recentIDs]uint32)(dst[k : k+recentIDs])
-			first := slot.ids[0]
-			out[0], out[1], out[2] = uint32(first)&maxID, uint32(first>>idBits)&maxID, uint32(first>>(2*idBits))
-			count := int(slot.high >> (64 - countBits))
-			if count > 3 {
-				second := slot.ids[1]
-				out[3], out[4], out[5] = uint32(second)&maxID, uint32(second>>idBits)&maxID, uint32(second>>(2*idBits))
-			}
-			dst = dst[:k+count]
+	w.touch(s, recent, missed)
+	for _, i := range missed {
+		w.resolve(s, recent, int(i))
+	}
+	dst = slices.Grow(dst, n+len(recent.spill))
+	for _, id := range recent.ids[:n] {
+		if id < spilled {
+			dst = append(dst, id)
 		} else {
-			start := len(dst)
-			dst = w.shared(dst, s, at, int(end), key, hash)
-			if key != longPieceKey {
-				set.put(key, dst[start:])
-			}
-			dst = slices.Grow(dst, recentIDs*(n-i))
+			ids := recent.spill[id&^spilled:]
+			dst = append(dst, ids[1:ids[0]+1]...)
 		}
-		at = int(end)
 	}
 	return dst
 }
 
-// touch reads where the table of whole words and the cache may have the pieces of a batch that are not recent. As in look, what counts is
-// that all of it is read before any of it is needed.
-func (w *wordEncoder) touch(recent *recentWords, missed []uint8) {
+// look makes the keys of n pieces and reads the places where the recent words may have them.
+func (r *recentWords) look(s string, n int) {
 	touched := uint64(0)
-	for _, i := range missed {
-		hash := recent.hashes[i%batchPieces]
-		touched |= w.whole.slots[hash>>w.whole.shift].low | w.cache.at(hash)[0].state.Load()
-	}
-	recent.touched = touched
-}
-
-// look makes the keys of n pieces, which begin at at, and reads the places where the recent words may have them.
-func (r *recentWords) look(s string, at, n int) {
-	touched := uint64(0)
-	for i, end := range r.ends[:n] {
+	at := int(r.bounds[0])
+	for i, end := range r.bounds[1 : n+1] {
 		key := longPieceKey
 		switch size := int(end) - at; {
-		case size > recentWord:
+		case size > shortWord:
 		case at+16 <= len(s):
 			mask := &keyMasks[size&15]
-			key = wordKey{eight(s, at) & mask.low, eight(s, at+8)&mask.high | uint64(size)<<56}
+			key = wordKey{eight(s, at) & mask.low, eight(s, at+8)&mask.high | uint64(size)<<32}
 		default:
 			key = makeWordKey(s, at, size)
 		}
@@ -128,28 +98,106 @@ func (r *recentWords) look(s string, at, n int) {
 	r.touched = touched
 }
 
-// shared encodes a piece with what all goroutines share, given its key and that one's hash.
-func (w *wordEncoder) shared(dst []uint32, s string, at, end int, short wordKey, hash uint64) []uint32 {
-	piece := s[at:end]
-	if len(piece) <= shortWord {
-		if id, ok := w.whole.find(short, hash, len(piece)); ok {
-			return append(dst, id)
+// find writes the ids of those of n pieces that are recent words of one id, and returns which pieces are not among the recent words, and
+// which are and have several ids.
+func (r *recentWords) find(n int) (missed, several []uint8) {
+	misses, splits := uint64(0), uint64(0)
+	for i := range r.keys[:n] {
+		key, hash := r.keys[i], r.hashes[i]
+		set := &r.sets[hash>>(64-recentBits)]
+		notFirst, notSecond := notZero(set[0].differs(key)), notZero(set[1].differs(key))
+		high := set[0].high ^ (set[0].high^set[1].high)&-notFirst
+		r.ids[i] = uint32(high >> keyBits)
+		miss := notFirst & notSecond
+		r.missed[misses%batchPieces], r.several[splits%batchPieces] = uint8(i), uint8(i)
+		misses += miss
+		splits += high >> 63 &^ miss
+	}
+	return r.missed[:misses], r.several[:splits]
+}
+
+// unpack fetches the several ids of a piece that is a recent word.
+func (r *recentWords) unpack(i int) {
+	set, way := r.hashes[i]>>(64-recentBits), 0
+	if r.sets[set][0].differs(r.keys[i]) != 0 {
+		way = 1
+	}
+	ids := &r.packs[set][way]
+	count := r.ids[i] & (severalIDs>>keyBits - 1)
+	r.ids[i] = spilled | uint32(len(r.spill))
+	r.spill = append(append(r.spill, count), ids[:count]...)
+}
+
+// touch reads where the tables that all goroutines share may have the pieces that are not recent. As in look, what counts is that all of
+// it is read before any of it is needed.
+func (w *wordEncoder) touch(s string, r *recentWords, missed []uint8) {
+	touched := uint64(0)
+	for _, i := range missed {
+		i %= batchPieces
+		if r.keys[i] != longPieceKey {
+			hash := r.hashes[i]
+			touched |= w.whole.slots[hash>>w.whole.shift].low | w.cache.shortAt(hash)[0].low.Load()
+			continue
+		}
+		if at, size := int(r.bounds[i]), int(r.bounds[i+1]-r.bounds[i]); size <= cachedWord {
+			r.longs[i] = makeLongKey(s, at, size)
+			r.hashes[i] = r.longs[i].hash()
+			touched |= w.cache.longAt(r.hashes[i]).state.Load()
 		}
 	}
-	if len(piece) > cachedWord {
-		return w.long(dst, piece)
+	r.touched = touched
+}
+
+// resolve encodes a piece that is not recent with what all goroutines share.
+func (w *wordEncoder) resolve(s string, r *recentWords, i int) {
+	at, end := int(r.bounds[i]), int(r.bounds[i+1])
+	key, hash := r.keys[i], r.hashes[i]
+	start := len(r.spill)
+	if key == longPieceKey {
+		r.spill = append(r.spill, 0)
+		if end-at > cachedWord {
+			r.spill = w.long(r.spill, s[at:end])
+		} else {
+			r.spill = w.cached(r.spill, s[at:end], &r.longs[i], hash)
+		}
+		r.spilled(i, start)
+		return
 	}
-	key := makeLongKey(s, at, len(piece))
-	if len(piece) > recentWord {
-		hash = key.hash()
+	if id, ok := w.whole.find(key, hash); ok {
+		r.ids[i] = id
+		r.put(hash, key, id)
+		return
 	}
-	ways := w.cache.at(hash)
-	if found, ok := ways.get(dst, &key); ok {
+	r.spill = append(r.spill, 0)
+	set, ok := w.cache.shortAt(hash), false
+	if r.spill, ok = set.get(r.spill, key); !ok {
+		r.spill = w.fresh(r.spill, s[at:end])
+		if ids := r.spill[start+1:]; len(ids) <= shortIDs {
+			set.put(key, ids)
+		}
+	}
+	r.spilled(i, start)
+	if ids := r.spill[start+1:]; len(ids) <= recentIDs {
+		r.put(hash, key, severalIDs>>keyBits|uint32(len(ids)))
+		copy(r.packs[hash>>(64-recentBits)][0][:], ids)
+	}
+}
+
+// spilled notes that the ids of a piece are in the spill, from start on.
+func (r *recentWords) spilled(i, start int) {
+	r.ids[i] = spilled | uint32(start)
+	r.spill[start] = uint32(len(r.spill) - start - 1)
+}
+
+// cached encodes a long piece with the cache's help.
+func (w *wordEncoder) cached(dst []uint32, piece string, key *longKey, hash uint64) []uint32 {
+	slot := w.cache.longAt(hash)
+	if found, ok := slot.get(dst, key); ok {
 		return found
 	}
 	start := len(dst)
 	dst = w.fresh(dst, piece)
-	ways.put(&key, dst[start:])
+	slot.put(key, dst[start:])
 	return dst
 }
 
@@ -191,76 +239,71 @@ type longPiece struct {
 	ids  []uint32
 }
 
-// recentWords holds words that one goroutine met last, in about half a megabyte, so that they stay in the processor's own memory, and
-// what is known of the pieces that are being encoded.
+// recentWords holds words that one goroutine met last, so that they stay in the processor's own memory, and what is known of the pieces
+// that are being encoded.
 type recentWords struct {
-	sets    [1 << recentBits]recentSet
+	sets  [1 << recentBits]recentSet
+	packs [1 << recentBits][2][recentIDs]uint32 // the ids of words that have several
+
+	bounds  [batchPieces + 1]int32 // where the first piece begins, and where each ends
 	keys    [batchPieces]wordKey
 	hashes  [batchPieces]uint64
-	ends    [batchPieces]int32
-	missed  [batchPieces]uint8 // of a batch: which of its pieces are not recent
+	ids     [batchPieces]uint32  // of each piece, or where in spill its ids are
+	longs   [batchPieces]longKey // of those that are too long for a key
+	missed  [batchPieces]uint8   // which pieces are not recent
+	several [batchPieces]uint8   // which pieces are recent and have several ids
+	spill   []uint32             // for pieces that have not just one id: how many, and the ids
 	touched uint64
 }
 
 const (
 	recentBits  = 13
-	recentWord  = 15 // bytes
-	recentIDs   = 6
-	countBits   = 4 // of wordKey.high that hold the number of ids in a recentSlot
+	recentIDs   = shortIDs
 	batchPieces = 128
+	// severalIDs in the high half of a recent word marks one that has several ids; how many is in place of the id.
+	severalIDs = 1 << 63
+	// spilled marks a place in recentWords.spill.
+	spilled = 1 << 31
 )
 
-// recentSet holds two words, in one cache line, the later one in front.
-type recentSet [2]recentSlot
-
-// recentSlot is a word, with the number of its ids above the key, and the ids, three to a machine word.
-type recentSlot struct {
-	wordKey
-	ids [2]uint64
-}
+// recentSet holds two words, the later one in front: their keys, and above them the id.
+type recentSet [2]wordKey
 
 // longPieceKey stands for all pieces that are too long for a key. No slot has it.
-var longPieceKey = wordKey{low: ^uint64(0)}
+var longPieceKey = wordKey{high: 1<<keyBits - 1}
 
 // differs is zero if the slot holds the word.
-func (s *recentSlot) differs(key wordKey) uint64 {
-	return s.low ^ key.low | (s.high^key.high)<<countBits
+func (slot *wordKey) differs(key wordKey) uint64 {
+	return slot.low ^ key.low | (slot.high^key.high)<<(64-keyBits)
 }
 
-// put stores a word, if it is not too long in tokens, in the place of that which came before the last one.
-func (r *recentSet) put(key wordKey, ids []uint32) {
-	if len(ids) > recentIDs {
-		return
+// notZero is 1 unless x is 0, without a branch.
+func notZero(x uint64) uint64 { return (x | -x) >> 63 }
+
+// put stores a word in the place of that which came before the last one, with its id or a mark of several.
+func (r *recentWords) put(hash uint64, key wordKey, id uint32) {
+	set, packs := &r.sets[hash>>(64-recentBits)], &r.packs[hash>>(64-recentBits)]
+	if set[0].high >= severalIDs {
+		packs[1] = packs[0]
 	}
-	r[1] = r[0]
-	s := &r[0]
-	s.wordKey = key
-	s.high |= uint64(len(ids)) << (64 - countBits)
-	s.ids = [2]uint64{}
-	for i, id := range ids {
-		s.ids[i/3] |= uint64(id) << (i % 3 * idBits)
-	}
+	set[1] = set[0]
+	set[0] = wordKey{key.low, key.high | uint64(id)<<keyBits}
 }
 
-// makeWordKey makes the key of up to recentWord bytes: their text and, above it, how many.
+// makeWordKey makes the key of a word of up to shortWord bytes.
 func makeWordKey(s string, at, n int) wordKey {
-	if at+16 <= len(s) {
-		mask := &keyMasks[n&15]
-		return wordKey{eight(s, at) & mask.low, eight(s, at+8)&mask.high | uint64(n)<<56}
-	}
 	var b [16]byte
 	copy(b[:], s[at:at+n])
-	return wordKey{binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:]) | uint64(n)<<56}
+	return wordKey{binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:]) | uint64(n)<<32}
 }
 
 // shortWord is the length in bytes of words that, with their length and a token id, fill two machine words.
 const shortWord = 12
 
-// wordKey is the text of a word of up to recentWord bytes: eight bytes, then seven, and above them its length. The length of the packed key of
-// a word of up to shortWord bytes is right above four of them.
+// wordKey is the text of a word of up to shortWord bytes: eight bytes, then four, and above them its length.
 type wordKey struct{ low, high uint64 }
 
-// keyBits is how many bits of a packed key's high are in use; the id is above them.
+// keyBits is how many bits of a key's high are in use; tables have an id above them.
 const keyBits = 36
 
 var keyMasks = func() (masks [16]wordKey) {
@@ -272,11 +315,6 @@ var keyMasks = func() (masks [16]wordKey) {
 	}
 	return masks
 }()
-
-// packed is the key of a word of up to shortWord bytes with room for an id above it.
-func (k wordKey) packed(size int) wordKey {
-	return wordKey{k.low, k.high&(1<<32-1) | uint64(size)<<32}
-}
 
 func (k wordKey) hash() uint64 {
 	high, low := bits.Mul64(k.low^0x9E3779B97F4A7C15, k.high^0xD1B54A32D192ED03)
@@ -313,7 +351,6 @@ func newWholeWords(b *bpe, mark string) *wholeWords {
 	each(func(id uint32, token []byte) {
 		key := makeWordKey(string(token), 0, len(token))
 		i := key.hash() >> w.shift
-		key = key.packed(len(token))
 		for w.slots[i] != (wordKey{}) {
 			i = (i + 1) & uint64(size-1)
 		}
@@ -323,12 +360,11 @@ func newWholeWords(b *bpe, mark string) *wholeWords {
 	return w
 }
 
-func (w *wholeWords) find(key wordKey, hash uint64, size int) (uint32, bool) {
-	key = key.packed(size)
+func (w *wholeWords) find(key wordKey, hash uint64) (uint32, bool) {
 	mask := uint64(len(w.slots) - 1)
 	for i := hash >> w.shift; ; i++ {
 		slot := &w.slots[i&mask]
-		if slot.low == key.low && (slot.high^key.high)<<(64-keyBits) == 0 {
+		if slot.differs(key) == 0 {
 			return uint32(slot.high >> keyBits), true
 		}
 		if slot.high == 0 {

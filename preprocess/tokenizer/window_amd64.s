@@ -1,0 +1,123 @@
+#include "textflag.h"
+
+// Classes of ASCII characters by the two halves of their codes. Each bit stands for a rectangle of low and high halves:
+//
+//	7  A to O, a to o
+//	6  P to Z, p to z
+//	5  digits
+//	4  the space
+//	3  \t \v \f
+//	2  \n \r
+//	1  the apostrophe
+//	0  all below the space
+DATA lowHalves<>+0(SB)/8, $0xE3E1E1E1E1E1E171
+DATA lowHalves<>+8(SB)/8, $0x8181858989C5E9E1
+DATA lowHalves<>+16(SB)/8, $0xE3E1E1E1E1E1E171
+DATA lowHalves<>+24(SB)/8, $0x8181858989C5E9E1
+GLOBL lowHalves<>(SB), RODATA|NOPTR, $32
+
+DATA highHalves<>+0(SB)/8, $0x408040802012010D
+DATA highHalves<>+8(SB)/8, $0x0000000000000000
+DATA highHalves<>+16(SB)/8, $0x408040802012010D
+DATA highHalves<>+24(SB)/8, $0x0000000000000000
+GLOBL highHalves<>(SB), RODATA|NOPTR, $32
+
+DATA halfMask<>+0(SB)/8, $0x0F0F0F0F0F0F0F0F
+DATA halfMask<>+8(SB)/8, $0x0F0F0F0F0F0F0F0F
+DATA halfMask<>+16(SB)/8, $0x0F0F0F0F0F0F0F0F
+DATA halfMask<>+24(SB)/8, $0x0F0F0F0F0F0F0F0F
+GLOBL halfMask<>(SB), RODATA|NOPTR, $32
+
+DATA deletes<>+0(SB)/8, $0x7F7F7F7F7F7F7F7F
+DATA deletes<>+8(SB)/8, $0x7F7F7F7F7F7F7F7F
+DATA deletes<>+16(SB)/8, $0x7F7F7F7F7F7F7F7F
+DATA deletes<>+24(SB)/8, $0x7F7F7F7F7F7F7F7F
+GLOBL deletes<>(SB), RODATA|NOPTR, $32
+
+// GATHER writes to AX the bit of each byte's class that is shifted to the top.
+#define GATHER(shift) \
+	VPSLLW shift, Y5, Y8   \
+	VPSLLW shift, Y6, Y9   \
+	VPMOVMSKB Y8, AX       \
+	VPMOVMSKB Y9, BX       \
+	SHLQ $32, BX           \
+	ORQ BX, AX
+
+// CLASSES writes to classes those of the bytes in text.
+#define CLASSES(text, classes) \
+	VPAND Y2, text, Y8         \
+	VPSRLW $4, text, Y9        \
+	VPAND Y2, Y9, Y9           \
+	VPSHUFB Y8, Y3, Y8         \
+	VPSHUFB Y9, Y4, Y9         \
+	VPAND Y8, Y9, classes
+
+// func classifyAVX2(w *window, b *[windowSize]byte)
+TEXT ·classifyAVX2(SB), NOSPLIT, $0-16
+	MOVQ w+0(FP), DI
+	MOVQ b+8(FP), SI
+	VMOVDQU (SI), Y0
+	VMOVDQU 32(SI), Y1
+	VMOVDQU halfMask<>(SB), Y2
+	VMOVDQU lowHalves<>(SB), Y3
+	VMOVDQU highHalves<>(SB), Y4
+	CLASSES(Y0, Y5)
+	CLASSES(Y1, Y6)
+
+	// Letters; capitals are those without the bit 0x20.
+	VPSLLW $1, Y5, Y8
+	VPSLLW $1, Y6, Y9
+	VPOR Y5, Y8, Y8
+	VPOR Y6, Y9, Y9
+	VPMOVMSKB Y8, AX
+	VPMOVMSKB Y9, BX
+	SHLQ $32, BX
+	ORQ BX, AX
+	MOVQ AX, 0(DI)
+	VPSLLW $2, Y0, Y8
+	VPSLLW $2, Y1, Y9
+	VPMOVMSKB Y8, CX
+	VPMOVMSKB Y9, BX
+	SHLQ $32, BX
+	ORQ BX, CX
+	NOTQ CX
+	ANDQ AX, CX
+	MOVQ CX, 8(DI)
+
+	GATHER($2)
+	MOVQ AX, 16(DI)  // digits
+	GATHER($3)
+	MOVQ AX, 24(DI)  // spaces
+	MOVQ AX, CX
+	GATHER($4)
+	MOVQ AX, DX
+	ORQ AX, CX
+	MOVQ CX, 32(DI)  // blanks
+	GATHER($5)
+	MOVQ AX, 40(DI)  // line ends
+	ORQ AX, DX
+	GATHER($6)
+	MOVQ AX, 48(DI)  // apostrophes
+
+	// Control characters, the last of ASCII among them, that are no white space.
+	GATHER($7)
+	NOTQ DX
+	ANDQ AX, DX
+	VMOVDQU deletes<>(SB), Y7
+	VPCMPEQB Y0, Y7, Y8
+	VPCMPEQB Y1, Y7, Y9
+	VPMOVMSKB Y8, AX
+	VPMOVMSKB Y9, BX
+	SHLQ $32, BX
+	ORQ BX, AX
+	ORQ AX, DX
+	MOVQ DX, 56(DI)
+
+	// Bytes beyond ASCII.
+	VPMOVMSKB Y0, AX
+	VPMOVMSKB Y1, BX
+	SHLQ $32, BX
+	ORQ BX, AX
+	MOVQ AX, 64(DI)
+	VZEROUPPER
+	RET
