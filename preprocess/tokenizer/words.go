@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 // wordEncoder is the fast way for texts that a known scanner cuts and byte-level BPE encodes. Each encoding goroutine borrows a small
@@ -70,7 +71,9 @@ func (w *wordEncoder) batch(dst []uint32, s string, recent *recentWords, n int) 
 			dst = append(dst, id)
 		} else {
 			ids := recent.spill[id&^spilled:]
-			dst = append(dst, ids[1:ids[0]+1]...)
+			for i := range ids[0] { // mostly two or three
+				dst = append(dst, ids[i+1])
+			}
 		}
 	}
 	return dst
@@ -79,20 +82,23 @@ func (w *wordEncoder) batch(dst []uint32, s string, recent *recentWords, n int) 
 // look makes the keys of n pieces and reads the places where the recent words may have them.
 func (r *recentWords) look(s string, n int) {
 	touched := uint64(0)
+	base := unsafe.Pointer(unsafe.StringData(s))
 	at := int(r.bounds[0])
 	for i, end := range r.bounds[1 : n+1] {
 		key := longPieceKey
 		switch size := int(end) - at; {
 		case size > shortWord:
 		case at+16 <= len(s):
+			text := (*[16]byte)(unsafe.Add(base, at))
 			mask := &keyMasks[size&15]
-			key = wordKey{eight(s, at) & mask.low, eight(s, at+8)&mask.high | uint64(size)<<32}
+			key.low = binary.LittleEndian.Uint64(text[:8]) & mask.low
+			key.high = binary.LittleEndian.Uint64(text[8:])&mask.high | uint64(size)<<32
 		default:
 			key = makeWordKey(s, at, size)
 		}
 		hash := key.hash()
 		r.keys[i], r.hashes[i] = key, hash
-		touched |= r.sets[hash>>(64-recentBits)][0].low
+		touched |= r.slots[hash>>(64-recentBits)].low
 		at = int(end)
 	}
 	r.touched = touched
@@ -104,28 +110,23 @@ func (r *recentWords) find(n int) (missed, several []uint8) {
 	misses, splits := uint64(0), uint64(0)
 	for i := range r.keys[:n] {
 		key, hash := r.keys[i], r.hashes[i]
-		set := &r.sets[hash>>(64-recentBits)]
-		notFirst, notSecond := notZero(set[0].differs(key)), notZero(set[1].differs(key))
-		high := set[0].high ^ (set[0].high^set[1].high)&-notFirst
-		r.ids[i] = uint32(high >> keyBits)
-		miss := notFirst & notSecond
+		slot := &r.slots[hash>>(64-recentBits)]
+		r.ids[i] = uint32(slot.high >> keyBits)
+		difference := slot.differs(key)
+		miss := (difference | -difference) >> 63 // 0 or 1, without a branch
 		r.missed[misses%batchPieces], r.several[splits%batchPieces] = uint8(i), uint8(i)
 		misses += miss
-		splits += high >> 63 &^ miss
+		splits += slot.high >> 63 &^ miss
 	}
 	return r.missed[:misses], r.several[:splits]
 }
 
 // unpack fetches the several ids of a piece that is a recent word.
 func (r *recentWords) unpack(i int) {
-	set, way := r.hashes[i]>>(64-recentBits), 0
-	if r.sets[set][0].differs(r.keys[i]) != 0 {
-		way = 1
-	}
-	ids := &r.packs[set][way]
 	count := r.ids[i] & (severalIDs>>keyBits - 1)
 	r.ids[i] = spilled | uint32(len(r.spill))
-	r.spill = append(append(r.spill, count), ids[:count]...)
+	r.spill = append(r.spill, count)
+	r.spill = append(r.spill, r.packs[r.hashes[i]>>(64-recentBits)][:]...)[:len(r.spill)+int(count)]
 }
 
 // touch reads where the tables that all goroutines share may have the pieces that are not recent. As in look, what counts is that all of
@@ -179,7 +180,7 @@ func (w *wordEncoder) resolve(s string, r *recentWords, i int) {
 	r.spilled(i, start)
 	if ids := r.spill[start+1:]; len(ids) <= recentIDs {
 		r.put(hash, key, severalIDs>>keyBits|uint32(len(ids)))
-		copy(r.packs[hash>>(64-recentBits)][0][:], ids)
+		copy(r.packs[hash>>(64-recentBits)][:], ids)
 	}
 }
 
@@ -242,8 +243,8 @@ type longPiece struct {
 // recentWords holds words that one goroutine met last, so that they stay in the processor's own memory, and what is known of the pieces
 // that are being encoded.
 type recentWords struct {
-	sets  [1 << recentBits]recentSet
-	packs [1 << recentBits][2][recentIDs]uint32 // the ids of words that have several
+	slots [1 << recentBits]wordKey           // words by their hash: their keys, and above them the id
+	packs [1 << recentBits][recentIDs]uint32 // the ids of words that have several
 
 	bounds  [batchPieces + 1]int32 // where the first piece begins, and where each ends
 	keys    [batchPieces]wordKey
@@ -257,7 +258,7 @@ type recentWords struct {
 }
 
 const (
-	recentBits  = 13
+	recentBits  = 14
 	recentIDs   = shortIDs
 	batchPieces = 128
 	// severalIDs in the high half of a recent word marks one that has several ids; how many is in place of the id.
@@ -265,9 +266,6 @@ const (
 	// spilled marks a place in recentWords.spill.
 	spilled = 1 << 31
 )
-
-// recentSet holds two words, the later one in front: their keys, and above them the id.
-type recentSet [2]wordKey
 
 // longPieceKey stands for all pieces that are too long for a key. No slot has it.
 var longPieceKey = wordKey{high: 1<<keyBits - 1}
@@ -277,17 +275,9 @@ func (slot *wordKey) differs(key wordKey) uint64 {
 	return slot.low ^ key.low | (slot.high^key.high)<<(64-keyBits)
 }
 
-// notZero is 1 unless x is 0, without a branch.
-func notZero(x uint64) uint64 { return (x | -x) >> 63 }
-
-// put stores a word in the place of that which came before the last one, with its id or a mark of several.
+// put stores a word with its id or a mark of several, in the place of what had the same hash.
 func (r *recentWords) put(hash uint64, key wordKey, id uint32) {
-	set, packs := &r.sets[hash>>(64-recentBits)], &r.packs[hash>>(64-recentBits)]
-	if set[0].high >= severalIDs {
-		packs[1] = packs[0]
-	}
-	set[1] = set[0]
-	set[0] = wordKey{key.low, key.high | uint64(id)<<keyBits}
+	r.slots[hash>>(64-recentBits)] = wordKey{key.low, key.high | uint64(id)<<keyBits}
 }
 
 // makeWordKey makes the key of a word of up to shortWord bytes.
@@ -322,7 +312,7 @@ func (k wordKey) hash() uint64 {
 }
 
 // wholeWords is a table of all tokens up to shortWord bytes that their own text is encoded to. It never changes once it is made. Four
-// entries fill a cache line.
+// entries fill a cache line, and a token's place is any of those of its line, or behind them.
 type wholeWords struct {
 	slots []wordKey // with the id above the key's bits; a key of zeros is free
 	shift uint
@@ -350,7 +340,7 @@ func newWholeWords(b *bpe, mark string) *wholeWords {
 	w := &wholeWords{slots: make([]wordKey, size), shift: uint(64 - bits.Len(uint(size-1)))}
 	each(func(id uint32, token []byte) {
 		key := makeWordKey(string(token), 0, len(token))
-		i := key.hash() >> w.shift
+		i := key.hash() >> w.shift &^ 3
 		for w.slots[i] != (wordKey{}) {
 			i = (i + 1) & uint64(size-1)
 		}
@@ -362,7 +352,7 @@ func newWholeWords(b *bpe, mark string) *wholeWords {
 
 func (w *wholeWords) find(key wordKey, hash uint64) (uint32, bool) {
 	mask := uint64(len(w.slots) - 1)
-	for i := hash >> w.shift; ; i++ {
+	for i := hash >> w.shift &^ 3; ; i++ {
 		slot := &w.slots[i&mask]
 		if slot.differs(key) == 0 {
 			return uint32(slot.high >> keyBits), true
