@@ -12,10 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"signalbox/kvevents/engine"
+	"signalbox/kvevents/enginefeed"
 	"signalbox/kvhash"
 	"signalbox/kvindex"
-	"signalbox/transport/zmq"
 )
 
 // IndexerOptions describe an indexer.
@@ -45,6 +44,13 @@ type space struct {
 	index     *kvindex.Index
 	predicted *kvindex.Predicted // behind index, where it learns from placements; else nil
 	listeners map[kvindex.Rank]*listener
+}
+
+// listener follows the events of one rank.
+type listener struct {
+	*enginefeed.Follower
+	cancel context.CancelFunc
+	done   chan struct{} // closed once it has ended
 }
 
 // NewIndexer returns an indexer that listens to nobody yet. Close ends it.
@@ -180,24 +186,25 @@ func (x *Indexer) Register(source Source) error {
 			return err
 		}
 	}
-	normalizer, err := engine.New(engine.Options{WorkerID: rank.WorkerID, BlockSize: source.BlockSize})
-	if err != nil {
-		return badRequest("%v", err)
-	}
+	var err error
 	if s == nil {
 		if s, err = x.newSpace(source.BlockSize, 0); err != nil {
 			return err
 		}
-		x.spaces[name] = s
 	}
+	follower, err := enginefeed.New(enginefeed.Source{Rank: rank, BlockSize: source.BlockSize, Endpoint: source.Endpoint, ReplayEndpoint: source.ReplayEndpoint},
+		s.index, x.options.Logger.With("instance", rank.WorkerID, "dp_rank", rank.DPRank, "endpoint", source.Endpoint))
+	if err != nil {
+		return badRequest("%v", err)
+	}
+	x.spaces[name] = s
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &listener{source: source, index: s.index, normalizer: normalizer, ask: zmq.Ask, cancel: cancel, done: make(chan struct{}),
-		logger: x.options.Logger.With("instance", rank.WorkerID, "dp_rank", rank.DPRank, "endpoint", source.Endpoint)}
+	l := &listener{Follower: follower, cancel: cancel, done: make(chan struct{})}
 	s.listeners[rank] = l
 	x.instances[rank.WorkerID] = name
 	x.wait.Go(func() { // ends when the rank is unregistered
 		defer close(l.done)
-		l.follow(ctx)
+		l.Follow(ctx)
 	})
 	return nil
 }
@@ -312,15 +319,13 @@ func (x *Indexer) list(w http.ResponseWriter, r *http.Request) {
 				byID[rank.WorkerID] = at
 			}
 			status := "pending"
-			l.mutex.Lock()
-			if l.active {
+			if l.Active() {
 				status = "active"
 			} else {
 				at.Status = status
 			}
-			l.mutex.Unlock()
 			key := strconv.FormatUint(uint64(rank.DPRank), 10)
-			at.Endpoints[key], at.Listeners[key] = l.source.Endpoint, state{l.source.Endpoint, status}
+			at.Endpoints[key], at.Listeners[key] = l.Source().Endpoint, state{l.Source().Endpoint, status}
 		}
 	}
 	x.mutex.Unlock()

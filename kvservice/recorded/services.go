@@ -19,8 +19,8 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"signalbox/inference"
+	"signalbox/internal/rawengine"
 	"signalbox/kvservice"
-	"signalbox/kvservice/internal/rawengine"
 	"signalbox/router/kv"
 	"signalbox/router/selection"
 	"signalbox/transport/zmq"

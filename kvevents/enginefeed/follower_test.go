@@ -1,20 +1,21 @@
-package kvservice
+package enginefeed
 
 import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"log/slog"
 	"testing"
 
+	"signalbox/internal/rawengine"
 	"signalbox/kvevents/engine"
 	"signalbox/kvhash"
 	"signalbox/kvindex"
-	"signalbox/kvservice/internal/rawengine"
 )
 
-// toldEngine is an engine with a listener: the batches that it has published, and those that it can tell again.
+// toldEngine is an engine with a follower: the batches that it has published, and those that it can tell again.
 type toldEngine struct {
-	*listener
+	*Follower
 	batches [][]byte
 	oldest  uint64 // what it can tell again begins here
 	empty   int    // how many empty parts it puts in front
@@ -33,7 +34,7 @@ func newToldEngine(t *testing.T, replay string) *toldEngine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.listener = &listener{source: Source{Rank: kvindex.Rank{WorkerID: 1}, ReplayEndpoint: replay}, index: index, normalizer: normalizer, logger: quiet,
+	e.Follower = &Follower{source: Source{Rank: kvindex.Rank{WorkerID: 1}, ReplayEndpoint: replay}, index: index, normalizer: normalizer, logger: slog.New(slog.DiscardHandler),
 		ask: func(_ context.Context, endpoint string, request [][]byte, more func([][]byte) bool) error {
 			if endpoint != replay || len(request) != 2 || len(request[0]) != 0 {
 				t.Errorf("%s is asked %q", endpoint, request)
@@ -59,7 +60,7 @@ func newToldEngine(t *testing.T, replay string) *toldEngine {
 	return e
 }
 
-// publish has the listener hear the batches with these numbers.
+// publish has the follower hear the batches with these numbers.
 func (e *toldEngine) publish(sequences ...uint64) {
 	for _, sequence := range sequences {
 		e.take(context.Background(), sequence, e.batches[sequence])
@@ -114,7 +115,7 @@ func TestLostEventsAreToldAgain(t *testing.T) {
 
 	e := newToldEngine(t, "tcp://replay:1")
 	e.publish(3)
-	e.expect(t, "the listener came late, and the engine tells more than it has published", 6, 0)
+	e.expect(t, "the follower came late, and the engine tells more than it has published", 6, 0)
 	e.publish(4, 5)
 	e.expect(t, "what was told is published", 6, 0)
 }
@@ -150,7 +151,7 @@ func TestEventsThatStayLost(t *testing.T) {
 	e = newToldEngine(t, "tcp://replay:1")
 	e.oldest = 2
 	e.publish(2)
-	e.expect(t, "the listener came too late for what the engine has", 0, 0)
+	e.expect(t, "the follower came too late for what the engine has", 0, 0)
 
 	e = newToldEngine(t, "tcp://replay:1")
 	e.publish(0, 1, 2)
