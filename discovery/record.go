@@ -65,6 +65,8 @@ type Transport struct {
 	TCP string `json:"tcp,omitempty"`
 	// NATS is a subject.
 	NATS string `json:"nats_tcp,omitempty"`
+	// HTTP is the URL of an engine's own server. No Dynamo worker has it.
+	HTTP string `json:"http,omitempty"`
 }
 
 // Split takes a TCP transport apart: the address to dial and the opaque endpoint path that goes into each request frame.
@@ -79,6 +81,10 @@ func (t Transport) Split() (address, endpointPath string, err error) {
 
 func (t Transport) check() error {
 	switch {
+	case t.HTTP != "" && t.TCP+t.NATS != "":
+		return errors.New(`transport has "http" and another; want one`)
+	case t.HTTP != "":
+		return nil
 	case t.TCP != "" && t.NATS != "":
 		return errors.New(`transport has both "tcp" and "nats_tcp"; want one`)
 	case t.TCP != "":

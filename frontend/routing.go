@@ -112,6 +112,10 @@ func (r Routing) Routers() RouterFactory {
 			}
 		}
 		logger := chosen.Logger.With("model", set.Set.Key.Model, "endpoint", set.Set.Key.Endpoint.String())
+		if chosen.Mode == KVMode && chosen.KV.UseKVEvents && predicted(set.Set) {
+			chosen.KV.UseKVEvents, chosen.KV.PredictedTTLSecs, chosen.KV.UseRemoteIndexer = false, nil, false
+			logger.Info("these servers publish no KV events: what they have cached is predicted from what they were asked (kv_events of --upstream names where they do)")
+		}
 		line := "Activating router"
 		if set.Set.Key.Role == card.PrefillWorker {
 			line = "Activating prefill router"

@@ -10,6 +10,8 @@ type Output struct {
 	// Text is the delta's text when HasText: the worker detokenised itself and ours is skipped.
 	Text    string
 	HasText bool
+	// Untold counts further new tokens whose ids the worker does not tell; they are part of Text, or of the Text of items before.
+	Untold uint32
 	// Tokens are the decoded tokens when the worker sends them.
 	Tokens []string
 

@@ -94,7 +94,7 @@ func (r *Run) decode(c *choice, output *inference.Output) (text string, used int
 		minTokens = int(*request.Stop.MinTokens)
 	}
 	if output.HasText {
-		c.tokens += len(output.TokenIDs)
+		c.tokens += len(output.TokenIDs) + int(output.Untold)
 		shown, matched, ok := c.stops.feed(output.Text)
 		if ok {
 			return shown, len(output.TokenIDs), inference.FinishStop, inference.StopReason{Text: matched}

@@ -176,13 +176,13 @@ func (r *Run) absorb(output *inference.Output) error {
 	if err != nil {
 		return err
 	}
-	if len(output.TokenIDs) > 0 {
-		r.noteTokens(len(output.TokenIDs))
+	if count := len(output.TokenIDs) + int(output.Untold); count > 0 {
+		r.noteTokens(count)
 		if r.current.placement.FollowsOutput && output.Index == 0 {
 			r.current.placement.Output(output.TokenIDs)
 		}
 		if r.canMigrate() {
-			r.generated = append(r.generated, output.TokenIDs...)
+			r.noteGenerated(output)
 		}
 	}
 	if c.done {
@@ -201,6 +201,15 @@ func (r *Run) absorb(output *inference.Output) error {
 		}
 	}
 	return nil
+}
+
+// noteGenerated remembers what another worker would go on from. Tokens whose ids are not told are those that make their text.
+func (r *Run) noteGenerated(output *inference.Output) {
+	if output.Untold > 0 {
+		r.generated = r.pipeline.Model.Tokenizer.Encode(r.generated, output.Text, false)
+		return
+	}
+	r.generated = append(r.generated, output.TokenIDs...)
 }
 
 func (r *Run) noteTokens(count int) {

@@ -19,6 +19,7 @@ type Frontend struct {
 	Protocol     Protocol
 	Experimental Experimental
 	Paths        Paths
+	Upstream     Upstream
 	Environment  Environment
 
 	table *table
@@ -158,6 +159,15 @@ type Discovery struct {
 	ModelPath       string
 	BlockSize       Optional[int]
 	TrustRemoteCode bool
+}
+
+// Upstream names plain inference servers that are workers too: vLLM, SGLang, llama.cpp, or any that speaks OpenAI's API.
+type Upstream struct {
+	// Servers are URLs with options in their query, each one word or several joined by commas. File is a YAML file with more.
+	Servers []string
+	File    string
+	// Every is the pause between two looks at a server.
+	Every time.Duration
 }
 
 // Planes says how workers are reached.

@@ -13,6 +13,7 @@ func declareFrontend() *Frontend {
 	f.declareLoadModel()
 	f.declareFaults()
 	f.declareDiscovery()
+	f.declareUpstream()
 	f.declarePlanes()
 	f.declareRest()
 	f.declarePaths()

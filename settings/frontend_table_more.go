@@ -20,6 +20,14 @@ func (f *Frontend) declareDiscovery() {
 	t.add(toggle(&d.TrustRemoteCode, false), spec{name: "trust_remote_code", flag: "trust-remote-code", env: names("DYN_TRUST_REMOTE_CODE"), help: "Accepted for compatibility; no code of a model is ever run."})
 }
 
+func (f *Frontend) declareUpstream() {
+	t, u := f.table, &f.Upstream
+	t.in("Plain servers as workers")
+	t.add(collection(&u.Servers), spec{name: "upstream", flag: "upstream", env: names("SIGNALBOX_UPSTREAM"), help: "URL of a vLLM, SGLang, llama.cpp or other OpenAI-compatible server that is a worker; repeatable, several are joined by commas. Options stand in its query: http://host:8000?tokenizer=/models/m&kv_events=5557. Without --discovery-backend no other workers are looked for."})
+	t.add(required(&u.File, "", text()), spec{name: "upstream_config", flag: "upstream-config", env: names("SIGNALBOX_UPSTREAM_CONFIG"), help: "YAML file of such servers: a list \"servers\" of url and options, and \"defaults\" for all of them."})
+	t.add(required(&u.Every, 2*time.Second, duration(time.Second, 0.01)), spec{name: "upstream_health_secs", env: names("SIGNALBOX_UPSTREAM_HEALTH_SECS"), help: "Seconds between two looks at the health of such a server."})
+}
+
 func (f *Frontend) declarePlanes() {
 	t, p := f.table, &f.Planes
 	t.in("Infrastructure")

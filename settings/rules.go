@@ -33,6 +33,13 @@ func (f *Frontend) resolve() ([]Warning, error) {
 		warnings = append(warnings, Warning{Name: "DYN_ENABLE_EXPERIMENTAL_PARSERS_V2",
 			Text: "DYN_ENABLE_EXPERIMENTAL_PARSERS_V2 has no effect, as in release 1.6; DYN_PARSER_VERSION=2 selects the second generation of parsers, for more formats than it did"})
 	}
+	if len(f.Upstream.Servers) > 0 || f.Upstream.File != "" {
+		if origin, _ := f.Origin("discovery_backend"); origin.Kind == FromDefault {
+			if err := f.table.override("discovery_backend", "mem", Origin{Kind: FromPreset, Name: "--upstream"}); err != nil {
+				return nil, err
+			}
+		}
+	}
 	problems := append(f.tlsRules(), f.routerRules()...)
 	problems = append(problems, f.loadModelRules()...)
 	problems = append(problems, f.trackingRules()...)

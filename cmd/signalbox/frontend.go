@@ -64,7 +64,13 @@ func runFrontend(args []string) error {
 	defer l.close()
 	options := frontendOptions(s, logger)
 	options.Loads = l.events
-	options.Backend, options.Transport, options.Routers = l.backend, frontend.TCP{Client: l.transport}, l.route.Routers()
+	options.Backend, options.Transport = l.backend, frontend.TCP{Client: l.transport}
+	leaveUpstream, err := joinUpstream(s, l, &options, logger)
+	if err != nil {
+		return err
+	}
+	defer leaveUpstream()
+	options.Routers = l.route.Routers()
 	if options.Extensions, err = frontend.Extensions(s.HTTP.RouteExtensions); err != nil {
 		return err
 	}

@@ -28,6 +28,9 @@ type Source struct {
 	Endpoint string
 	// ReplayEndpoint is where it tells again what was lost; "" where it does not.
 	ReplayEndpoint string
+	// CatchUp asks for what was told before with each connection, where it can be told again; else the first batch that is published
+	// brings it.
+	CatchUp bool
 }
 
 // asker asks a ROUTER socket; [zmq.Ask] is the one.
@@ -49,6 +52,8 @@ type Follower struct {
 
 	mutex  sync.Mutex
 	active bool
+	ready  chan struct{} // closed with the first connection, and what was told before it
+	first  sync.Once
 }
 
 // Counters tell what a follower was told. They only grow.
@@ -74,11 +79,14 @@ func New(source Source, index *kvindex.Index, logger *slog.Logger) (*Follower, e
 	if err != nil {
 		return nil, err
 	}
-	return &Follower{source: source, index: index, normalizer: normalizer, logger: logger, ask: zmq.Ask}, nil
+	return &Follower{source: source, index: index, normalizer: normalizer, logger: logger, ask: zmq.Ask, ready: make(chan struct{})}, nil
 }
 
 // Source returns what is followed.
 func (f *Follower) Source() Source { return f.source }
+
+// Ready is closed once the engine was connected for the first time and what it tells again was taken.
+func (f *Follower) Ready() <-chan struct{} { return f.ready }
 
 // Active tells whether the engine is connected.
 func (f *Follower) Active() bool {
@@ -107,7 +115,7 @@ const (
 // Follow applies the rank's events until ctx ends.
 func (f *Follower) Follow(ctx context.Context) {
 	err := zmq.Subscribe(ctx, f.source.Endpoint, "", zmq.Events{
-		Connected: func() { f.counts.connected.Add(1); f.setActive(true) },
+		Connected: func() { f.connected(ctx) },
 		Lost:      func(error) { f.counts.lost.Add(1); f.setActive(false) },
 		Message: func(parts [][]byte) {
 			if len(parts) == engineMessage && len(parts[1]) == 8 {
@@ -118,6 +126,22 @@ func (f *Follower) Follow(ctx context.Context) {
 	if err != nil {
 		f.logger.Error("events of a rank cannot be received", "error", err)
 	}
+}
+
+// connected is called with each connection, before its messages.
+func (f *Follower) connected(ctx context.Context) {
+	f.counts.connected.Add(1)
+	f.setActive(true)
+	if f.source.CatchUp && f.source.ReplayEndpoint != "" {
+		if !f.began && f.next > 0 { // another engine may be there by now, and nothing that is published has told
+			f.forget("it was connected anew")
+			f.next = 0
+		}
+		if err := f.replay(ctx); err != nil && ctx.Err() == nil {
+			f.logger.Warn("what an engine holds is not known until it tells of new blocks", "error", err)
+		}
+	}
+	f.first.Do(func() { close(f.ready) })
 }
 
 func (f *Follower) setActive(active bool) {
@@ -162,10 +186,25 @@ func (f *Follower) recover(ctx context.Context, published uint64) {
 		}
 		return
 	}
+	asked, told := f.next, f.counts.batches.Load()
+	err := f.replay(ctx)
+	told = f.counts.batches.Load() - told
+	switch {
+	case err != nil:
+		f.lost(fmt.Sprintf("%s were lost, and asking for them failed: %v", missing, err))
+	case f.next < published:
+		f.lost(fmt.Sprintf("batches %d to %d cannot be had any more", f.next, published-1))
+	default:
+		f.counts.recovered.Add(1)
+		f.logger.Info("an engine told again what was lost", "from", asked, "batches", told)
+	}
+}
+
+// replay asks the engine for the batches from f.next on and applies them.
+func (f *Follower) replay(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
-	asked, told := f.next, 0
-	err := f.ask(ctx, f.source.ReplayEndpoint, [][]byte{nil, binary.BigEndian.AppendUint64(nil, f.next)}, func(parts [][]byte) bool {
+	return f.ask(ctx, f.source.ReplayEndpoint, [][]byte{nil, binary.BigEndian.AppendUint64(nil, f.next)}, func(parts [][]byte) bool {
 		// Engines put one or two empty parts in front.
 		if len(parts) < 2 || len(parts[len(parts)-2]) != 8 {
 			return true
@@ -179,19 +218,10 @@ func (f *Follower) recover(ctx context.Context, published uint64) {
 		case sequence > f.next:
 			f.lost(fmt.Sprintf("batches %d to %d cannot be had any more", f.next, sequence-1))
 		}
-		f.next, told = sequence+1, told+1
+		f.next = sequence + 1
 		f.apply(parts[len(parts)-1])
 		return true
 	})
-	switch {
-	case err != nil:
-		f.lost(fmt.Sprintf("%s were lost, and asking for them failed: %v", missing, err))
-	case f.next < published:
-		f.lost(fmt.Sprintf("batches %d to %d cannot be had any more", f.next, published-1))
-	default:
-		f.counts.recovered.Add(1)
-		f.logger.Info("an engine told again what was lost", "from", asked, "batches", told)
-	}
 }
 
 // lost notes that batches are missing. Before the first one that was applied there is nothing to forget.

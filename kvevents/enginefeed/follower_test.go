@@ -164,3 +164,30 @@ func TestEventsThatStayLost(t *testing.T) {
 	e.take(context.Background(), 2, []byte{0xc1})
 	e.expect(t, "a batch cannot be read", 0)
 }
+
+func TestWhatWasToldBeforeTheConnection(t *testing.T) {
+	e := newToldEngine(t, "tcp://replay:1")
+	e.Follower.ready = make(chan struct{})
+	e.source.CatchUp = true
+	e.connected(t.Context())
+	e.expect(t, "all was told before", 6, 0)
+	select {
+	case <-e.Ready():
+	default:
+		t.Error("the follower is not ready")
+	}
+	e.publish(4, 5)
+	e.expect(t, "what was told is published", 6, 0)
+	e.connected(t.Context())
+	e.expect(t, "the connection broke, and nothing was missed", 6, 0, 6)
+
+	e = newToldEngine(t, "tcp://replay:1")
+	e.Follower.ready = make(chan struct{})
+	e.source.CatchUp = true
+	e.connected(t.Context())
+	e.batches = e.batches[:2]
+	e.connected(t.Context())
+	e.expect(t, "another engine, of which nothing was published meanwhile", 2, 0, 0)
+	e.publish(1)
+	e.expect(t, "and which goes on", 2, 0, 0)
+}

@@ -1,0 +1,95 @@
+package upstream
+
+import (
+	"context"
+	"hash/fnv"
+	"slices"
+	"strconv"
+
+	"signalbox/inference"
+)
+
+// Server is one server that can be sent to.
+type Server struct {
+	Config
+	// ID is the worker's identity in routing: the same for the same URL, in every process and after every start.
+	ID uint64
+	// About is what the server says about itself, with what the configuration says in its place.
+	About About
+
+	gone   context.Context // ends when the server is not to be waited for any longer
+	vanish context.CancelCauseFunc
+}
+
+// About is what is known of a server.
+type About struct {
+	Kind    Kind
+	Version string
+	// Model is the served model by the server's own name.
+	Model string
+	// ContextLength is in tokens, BlockSize the tokens of a KV-cache block, Blocks how many of them each rank has; 0 when nobody says.
+	ContextLength uint32
+	BlockSize     uint32
+	Blocks        uint64
+	// Slots is how many requests run at a time; 0 when nobody says.
+	Slots uint64
+}
+
+// defaultBlock is the block size of servers that say nothing about theirs, in tokens: the unit in which shared prefixes are predicted.
+const defaultBlock = 16
+
+// newServer makes a server of its configuration and what it says.
+func newServer(c Config, about About) *Server {
+	s := &Server{Config: c, ID: identity(c.URL), About: about}
+	s.gone, s.vanish = context.WithCancelCause(context.Background())
+	if c.ContextLength > 0 {
+		s.About.ContextLength = c.ContextLength
+	}
+	if c.Blocks > 0 {
+		s.About.Blocks = c.Blocks
+	}
+	if c.BlockSize > 0 {
+		s.About.BlockSize = c.BlockSize
+	}
+	if s.About.BlockSize == 0 {
+		s.About.BlockSize = defaultBlock
+	}
+	return s
+}
+
+// identity makes a worker id below 2⁶³ of a URL.
+func identity(url string) uint64 {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(url)) // a hash never fails to write
+	return max(1, hash.Sum64()>>1)
+}
+
+// leave ends the streams of a server that is gone.
+func (s *Server) leave() {
+	s.vanish(&inference.Error{Kind: inference.Disconnected, WorkerID: s.ID, Message: "server " + s.URL + " is gone"})
+}
+
+// ServedName is the name under which clients ask for its model.
+func (s *Server) ServedName() string {
+	if s.Name != "" {
+		return s.Name
+	}
+	return s.About.Model
+}
+
+// TakesTokens tells whether prompts go to it as tokens.
+func (s *Server) TakesTokens() bool { return s.Tokenizer != "" }
+
+// Does tells whether it can be asked for the use.
+func (s *Server) Does(use string) bool { return slices.Contains(s.Ask(), use) }
+
+// same tells whether the server is still what it was.
+func (a About) same(b About) bool {
+	a.Version, b.Version = "", ""
+	return a == b
+}
+
+// String names the server in logs.
+func (s *Server) String() string {
+	return string(s.About.Kind) + " " + s.About.Version + " at " + s.URL + " with " + strconv.Quote(s.About.Model)
+}
