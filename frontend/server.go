@@ -14,6 +14,7 @@ import (
 	"signalbox/model/card"
 	"signalbox/observe"
 	"signalbox/pipeline"
+	"signalbox/pipeline/passthrough"
 	"signalbox/router"
 	plane "signalbox/transport/wire"
 )
@@ -31,7 +32,8 @@ type server struct {
 	pool     *router.Pool
 	router   router.Router
 	close    func()
-	pipeline *pipeline.Pipeline // nil for workers that take text
+	pipeline *pipeline.Pipeline // nil for workers that take no tokens
+	line     *passthrough.Line  // of workers that take text; nil for others
 	// remembers is the tokenizer where it keeps count of what it remembers; nil else.
 	remembers remembers
 	targets   atomic.Pointer[map[uint64]member]
@@ -75,6 +77,9 @@ func (f *Frontend) build(ctx context.Context, set *model.Set) (made *server, err
 	}
 	s.router, s.close, s.placer = r, closeRouter, observe.TracedRouter(f.options.Tracer, placing{r, s.rejection.monitor})
 	s.rejection.set(f.thresholds.of(s))
+	if set.Card.ModelInput == card.TextInput {
+		s.line = &passthrough.Line{Model: set.Card.DisplayName, Router: s.placer, Send: s.sendText, Observer: f.stages, OnDecision: f.onDecision}
+	}
 	if set.Card.ModelInput != card.TokensInput {
 		return s, nil
 	}
@@ -278,8 +283,11 @@ func (s served) Serves(kind openai.Kind) bool { return s.serves(kind) }
 
 // Generate implements openai.Model.
 func (s served) Generate(ctx context.Context, job *pipeline.Job) (openai.Generation, error) {
+	if s.line != nil {
+		return s.generateText(ctx, job)
+	}
 	if s.pipeline == nil {
-		return nil, &pipeline.PromptError{Param: "model", Message: "model " + s.card.DisplayName + " takes text, not tokens; this route cannot reach it"}
+		return nil, &pipeline.PromptError{Param: "model", Message: "model " + s.card.DisplayName + " takes tensors, not tokens; this route cannot reach it"}
 	}
 	if s.card.LoRA != nil {
 		job.Request.Routing.LoRAName = s.card.LoRA.Name
@@ -292,6 +300,30 @@ func (s served) Generate(ctx context.Context, job *pipeline.Job) (openai.Generat
 		return nil, err
 	}
 	return run, nil
+}
+
+// generateText starts a generation of a worker that takes text.
+func (s served) generateText(ctx context.Context, job *pipeline.Job) (openai.Generation, error) {
+	if job.Verbatim {
+		return nil, &pipeline.PromptError{Param: "model", Message: "model " + s.card.DisplayName + " takes text, not tokens; this route cannot reach it"}
+	}
+	if err := s.refuse(); err != nil {
+		return nil, err
+	}
+	run, err := s.line.Generate(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	return run, nil
+}
+
+// sendText gives a body to a worker that takes text.
+func (s *server) sendText(ctx context.Context, workerID uint64, id string, body []byte) (inference.Stream, error) {
+	target, ok := s.target(workerID)
+	if !ok {
+		return nil, &inference.Error{Kind: inference.CannotConnect, Message: "the worker vanished before the request was sent", WorkerID: workerID}
+	}
+	return s.frontend.options.Transport.Forward(target).SendRaw(ctx, id, body)
 }
 
 // Forward implements openai.Model.
