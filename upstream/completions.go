@@ -54,7 +54,10 @@ func (d completions) body(s *Server, r *inference.Request) ([]byte, error) {
 	} else if r.Output.Logprobs != nil {
 		return nil, noLogprobs
 	}
-	return b.Done(), d.guided(b, r.Sampling.Guided)
+	if err := d.guided(b, r.Sampling.Guided); err != nil {
+		return nil, err
+	}
+	return b.Done(), nil
 }
 
 // appendSampling writes what all servers call by the same names.
@@ -90,7 +93,7 @@ func (d completions) vllmOnly(b *jsonbody.Body, r *inference.Request) {
 	}
 }
 
-// guided writes what constrains the answer. It must come last: b is complete already for who ignores an error.
+// guided writes what constrains the answer.
 func (d completions) guided(b *jsonbody.Body, g *inference.GuidedDecoding) error {
 	if g == nil {
 		return nil
