@@ -34,6 +34,9 @@ const (
 	ContextLengthLimit Kind = "ContextLength"
 	// Unroutable is a failure of the router itself, most often that no worker meets what the request demands. It is never on a wire.
 	Unroutable Kind = "Unroutable"
+	// RequestFailed is a worker's failure at this very request, which says nothing of its health: another one may do better. It is never
+	// on a wire.
+	RequestFailed Kind = "RequestFailed"
 )
 
 // Error is a failure with a kind. Message says what, in words for an operator; Public is what the client may read when the
@@ -92,7 +95,7 @@ func KindOf(err error) Kind {
 // Migratable tells whether another worker may take over after a failure of this kind.
 func (k Kind) Migratable() bool {
 	switch k {
-	case CannotConnect, Disconnected, ConnectionTimeout, ResponseTimeout, WorkerOverloaded, EngineShutdown, StreamIncomplete:
+	case CannotConnect, Disconnected, ConnectionTimeout, ResponseTimeout, WorkerOverloaded, EngineShutdown, StreamIncomplete, RequestFailed:
 		return true
 	}
 	return false

@@ -40,14 +40,11 @@ func refused(s *Server, status int, body []byte) *inference.Error {
 	if said != "" {
 		failure.Message += ": " + said
 	}
-	failure.Kind, failure.Status = kindOf(status), 0
-	switch failure.Kind {
+	switch failure.Kind = kindOf(status); failure.Kind {
 	case inference.InvalidArgument:
 		failure.Public = said
-	case inference.WorkerOverloaded:
-		if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {
-			failure.Status = status // it is tried elsewhere like an overload, and is none
-		}
+	case inference.RequestFailed:
+		failure.Status = status
 	}
 	return failure
 }
@@ -64,8 +61,10 @@ func kindOf(status int) inference.Kind {
 		return inference.PayloadTooLarge
 	case status == http.StatusNotImplemented:
 		return inference.NotImplemented
-	case status == http.StatusTooManyRequests, status == http.StatusRequestTimeout, status >= 500:
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
 		return inference.WorkerOverloaded
+	case status == http.StatusRequestTimeout, status >= 500:
+		return inference.RequestFailed
 	case status >= 400:
 		return inference.InvalidArgument
 	}

@@ -154,7 +154,8 @@ func TestRefusalsAreSorted(t *testing.T) {
 		{401, ``, inference.Unauthenticated, ""},
 		{413, ``, inference.PayloadTooLarge, ""},
 		{429, ``, inference.WorkerOverloaded, ""},
-		{500, `{"error":"boom"}`, inference.WorkerOverloaded, ""},
+		{500, `{"error":"boom"}`, inference.RequestFailed, ""},
+		{502, ``, inference.RequestFailed, ""},
 		{503, `{"error":{"code":503,"message":"Loading model"}}`, inference.WorkerOverloaded, ""},
 		{302, ``, inference.ProtocolViolation, ""},
 	} {
