@@ -5,7 +5,7 @@ CACHE := $(CURDIR)/.cache
 MODELS := $(CACHE)/models
 BINARY := bin/signalbox
 
-.PHONY: build demo test test-go test-kubernetes lint models interop-python chaos bench generate clean
+.PHONY: build demo test test-go test-kubernetes test-llama lint models interop-python chaos bench generate clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BINARY) ./cmd/signalbox
@@ -24,6 +24,10 @@ test-go:
 # Discovery on a real Kubernetes API server, built here the first time.
 test-kubernetes:
 	./scripts/test-kubernetes
+
+# Plain servers as workers, with a real llama.cpp, built here the first time.
+test-llama:
+	./scripts/test-llama
 
 lint:
 	$(GO) vet ./...

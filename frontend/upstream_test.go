@@ -159,6 +159,7 @@ func TestPlainServersAreRoutedByTheirOwnEvents(t *testing.T) {
 	servers := fakes(t, fakeengine.VLLM, 2, true)
 	p := plain(t, KVMode, servers, withTokens, nil)
 	p.waitReady(2)
+	waitFor(t, func() bool { return servers[0].Listeners() == 1 && servers[1].Listeners() == 1 })
 	// Nobody but the servers themselves knows what they have cached.
 	for number, e := range servers {
 		response, err := http.Post(e.URL()+"/v1/completions", "application/json", strings.NewReader(completion(plainPrompt(number, 64), "")))

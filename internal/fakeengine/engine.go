@@ -127,6 +127,9 @@ func (e *Engine) Events() string {
 	return fmt.Sprintf("tcp://127.0.0.1:%d", e.events.Port())
 }
 
+// Listeners is how many follow its events.
+func (e *Engine) Listeners() int { return e.events.Subscribers() }
+
 // Close ends the engine at once, its streams with it.
 func (e *Engine) Close() {
 	e.server.CloseClientConnections()
