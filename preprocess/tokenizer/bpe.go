@@ -14,8 +14,11 @@ type bpe struct {
 	// with bytes, not characters.
 	raw bool
 	// bytes holds id+1 by byte: of one-byte tokens if raw, else of the tokens <0x00> to <0xFF>.
-	bytes        [256]uint32
-	allSymbols   bool // raw, and all bytes are tokens
+	bytes [256]uint32
+	// single holds id+1 by byte: of bytes if raw, else of ASCII characters. A space is the mark that stands for it, where there is one.
+	single       [256]uint32
+	wide         []uint32 // id+1 by character below its length, in models that write marks for spaces
+	allSymbols   bool     // raw, and all bytes are tokens
 	fallback     bool
 	ignoreMerges bool
 	fuseUnknown  bool
@@ -63,11 +66,12 @@ func (b *bpe) finish() {
 			b.bytes[c] = id + 1
 		}
 	}
+	b.merges.seal()
 	if !b.raw {
-		b.merges.seal(nil)
 		return
 	}
-	b.merges.seal(&b.bytes)
+	b.single = b.bytes
+	b.merges.joinBytes(&b.single)
 	b.allSymbols = true
 	for _, id := range b.bytes {
 		b.allSymbols = b.allSymbols && id > 0
@@ -172,13 +176,13 @@ func (b *bpe) encode(dst []uint32, piece string) []uint32 {
 	return b.mergeAll(dst, piece)
 }
 
-// shortPiece is the length in bytes up to which merging is faster than finding the longest tokens that may follow one another.
-const shortPiece = 24
-
 // mergeAll appends what merging makes of a piece, whether it is merged or not.
 func (b *bpe) mergeAll(dst []uint32, piece string) []uint32 {
-	if b.allSymbols && len(piece) <= shortPiece && piece != "" {
-		return b.merges.applyBytes(dst, piece, &b.bytes)
+	if b.allSymbols && len(piece) <= laneSymbols {
+		s := b.borrow()
+		defer b.giveBack(s)
+		s.lane.beginBytes(b.merges, piece, &b.single)
+		return s.lane.run(b.merges, dst)
 	}
 	if b.greedy != nil {
 		if out, ok := b.greedy.encode(dst, piece); ok {

@@ -8,71 +8,115 @@ import (
 // none is the rank of a pair that is not merged; it is higher than all others.
 const none = 1<<rankBits - 1
 
-// merges maps pairs of token ids to the rank of their merge, and ranks to the merged token. A slot holds left, right and rank in one
-// word, so that a look-up costs one cache line.
+// merges maps pairs of token ids to the rank of their merge, and ranks to the merged token.
+//
+// What a look-up costs is mostly waiting for memory that is far, so that all that may have to be read of a pair is in one cache line, and
+// is read only if the pair is likely to be merged. Eight pairs fill a bucket. In place of a pair there is a part of its hash, which has as
+// many bits as a pair; the rest of it is known from where the bucket is.
 type merges struct {
-	slots []uint64
-	shift uint
-	into  []uint32 // by rank
-	pairs []pair   // by rank, until the model is made
+	// buckets hold pairs from the one of their hash on. The first bucket stays empty, those that pairs belong to come behind it, and at the
+	// end there are some for what the last ones have no room for.
+	buckets []bucket
+	homes   uint64 // how many buckets pairs belong to
 
 	// likely has a bit for each pair that is merged, at a place that is computed from the pair. Most pairs that are asked for are not
-	// merged, and most of these have no bit, so that the table, which is large and far, need not be asked.
+	// merged, and most of these have no bit.
 	likely      []uint64
-	likelyShift uint
+	likelyShift uint64
+
+	into []uint32 // by rank
 	// bytes holds the ranks of pairs of bytes, where merging begins with bytes.
 	bytes []uint32
+
+	pairs []pair // by rank, until the model is made
 }
 
-const emptySlot = ^uint64(0)
+// bucket holds pairs: the lower halves of their hashes, and their ranks. Free places have the rank none.
+type bucket struct {
+	tags  [bucketPairs]uint32
+	ranks [bucketPairs]uint32 // the last one with the bit beyond if pairs that belong here are in the next bucket
+}
+
+const (
+	bucketPairs = 8
+	beyond      = 1 << 31
+
+	// pairFactor makes hashes of pairs: the upper 2*idBits bits of the product, which are different for different pairs.
+	pairFactor = 0x9E3779B97F400000
+	tagShift   = 64 - 2*idBits
+)
 
 func newMerges(n int) *merges {
-	m := &merges{slots: make([]uint64, tableSize(n)), into: make([]uint32, 0, n), pairs: make([]pair, 0, n), shift: 64}
-	for i := range m.slots {
-		m.slots[i] = emptySlot
-	}
-	for size := len(m.slots); size > 1; size >>= 1 {
-		m.shift--
-	}
-	return m
+	return &merges{into: make([]uint32, 0, n), pairs: make([]pair, 0, n)}
 }
 
-func pairKey(left, right uint32) uint64 { return uint64(left)<<idBits | uint64(right) }
-
-func (m *merges) start(key uint64) uint64 { return (key * 0x9E3779B97F4A7C15) >> m.shift }
+// pairHash mixes a pair; the uppermost bits are mixed best.
+func pairHash(left, right uint32) uint64 { return (uint64(left)<<idBits | uint64(right)) * pairFactor }
 
 // add appends a merge, the next in rank. A pair that is there already gets the new rank.
 func (m *merges) add(left, right, into uint32) {
-	if 4*(len(m.into)+1) > 3*len(m.slots) {
-		larger := newMerges(2 * len(m.into))
-		for rank, p := range m.pairs {
-			larger.add(p.left, p.right, m.into[rank])
-		}
-		*m = *larger
-	}
-	key, rank := pairKey(left, right), uint64(len(m.into))
 	m.into = append(m.into, into)
 	m.pairs = append(m.pairs, pair{left, right})
-	for i := m.start(key); ; i = (i + 1) & uint64(len(m.slots)-1) {
-		if slot := m.slots[i]; slot == emptySlot || slot>>rankBits == key {
-			m.slots[i] = key<<rankBits | rank
-			return
-		}
-	}
 }
 
 // seal prepares for look-ups; no merge can be added after it.
-func (m *merges) seal(bytes *[256]uint32) {
+func (m *merges) seal() {
+	homes := max(len(m.pairs)/5, 1<<11)
+	for !m.fill(homes) {
+		homes += homes / 4
+	}
 	size := max(bits.Len(uint(len(m.pairs)))+2, 6) // one bit of about six is set
-	m.likelyShift = uint(64 - size)
+	m.likelyShift = uint64(64 - size)
 	m.likely = make([]uint64, 1<<size/64)
 	for _, p := range m.pairs {
-		at := pairKey(p.left, p.right) * likelyFactor >> m.likelyShift
+		at := pairHash(p.left, p.right) >> m.likelyShift
 		m.likely[at/64] |= 1 << (at % 64)
 	}
-	if bytes == nil {
-		return
+}
+
+// fill puts all pairs into buckets. It fails if a pair comes to lie so far behind the bucket of its hash that a part of another pair's hash
+// might be taken for its own: those of pairs that are less than 1<<32 apart are different.
+func (m *merges) fill(homes int) bool {
+	farthest := min(homes>>11, 16)
+	m.homes = uint64(homes)
+	m.buckets = make([]bucket, 1+homes+farthest)
+	for i := range m.buckets {
+		for j := range bucketPairs {
+			m.buckets[i].ranks[j] = none
+		}
 	}
+	for rank, p := range m.pairs {
+		hash := pairHash(p.left, p.right)
+		home := m.home(hash)
+		for at := home; !m.buckets[at].put(uint32(hash>>tagShift), uint32(rank)); at++ {
+			if at-home+1 >= uint64(farthest) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (m *merges) home(hash uint64) uint64 {
+	home, _ := bits.Mul64(hash, m.homes)
+	return 1 + home
+}
+
+// put stores a rank, unless the bucket is full.
+func (b *bucket) put(tag, rank uint32) bool {
+	for i := range b.ranks {
+		if free := b.ranks[i] == none; free || b.tags[i] == tag {
+			b.tags[i] = tag
+			b.ranks[i] = b.ranks[i]&beyond | rank
+			return true
+		}
+	}
+	b.ranks[bucketPairs-1] |= beyond
+	return false
+}
+
+// joinBytes finds out the ranks of pairs of bytes, given the id+1 of each that merging may begin with.
+func (m *merges) joinBytes(bytes *[256]uint32) {
 	m.bytes = make([]uint32, 1<<16)
 	for i := range m.bytes {
 		m.bytes[i] = none
@@ -82,120 +126,43 @@ func (m *merges) seal(bytes *[256]uint32) {
 	}
 }
 
-const likelyFactor = 0xD1B54A32D192ED03
-
 // rank returns the rank of a pair, or none.
 func (m *merges) rank(left, right uint32) uint32 {
-	key := pairKey(left, right)
-	if at := key * likelyFactor >> m.likelyShift; m.likely[at/64]&(1<<(at%64)) == 0 {
+	hash := pairHash(left, right)
+	if at := hash >> m.likelyShift; m.likely[at/64]&(1<<(at%64)) == 0 {
 		return none
 	}
-	return m.look(key)
+	return m.find(m.home(hash), uint32(hash>>tagShift))
 }
 
-func (m *merges) look(key uint64) uint32 {
-	mask := uint64(len(m.slots) - 1)
-	for i := m.start(key) & mask; ; i = (i + 1) & mask {
-		slot := m.slots[i]
-		if slot>>rankBits == key {
-			return uint32(slot) & none
+// find returns the rank of a pair, given the bucket it belongs to and its tag there.
+func (m *merges) find(bucket uint64, tag uint32) uint32 {
+	for ; ; bucket++ {
+		b := &m.buckets[bucket]
+		for i, t := range &b.tags {
+			if t == tag {
+				return b.ranks[i] & none
+			}
 		}
-		if slot == emptySlot {
+		if b.ranks[bucketPairs-1]&beyond == 0 {
 			return none
 		}
 	}
 }
 
-// short is the number of symbols up to which looking through all pairs is faster than a heap.
-const short = 48
-
 // apply merges neighbours of symbols, the pair of lowest rank first and the leftmost of equals, until no pair is left. It works in
 // place and returns what is left.
 func (m *merges) apply(symbols []uint32, scratch *mergeScratch) []uint32 {
-	switch {
-	case len(symbols) < 2:
-		return symbols
-	case len(symbols) > short:
+	if len(symbols) > laneSymbols {
 		return m.applyHeap(symbols, scratch)
 	}
-	var ranks [short]uint32
-	n := len(symbols)
-	for i := 0; i+1 < n; i++ {
-		ranks[i] = m.rank(symbols[i], symbols[i+1])
-	}
-	return m.applyShort(symbols, &ranks)
+	scratch.lane.begin(m, symbols)
+	return scratch.lane.run(m, symbols[:0])
 }
-
-// applyBytes appends what is left of the bytes of a short piece, given the id+1 of each byte; all have one.
-func (m *merges) applyBytes(dst []uint32, piece string, bytes *[256]uint32) []uint32 {
-	var ranks [short]uint32
-	var symbols [short]uint32
-	n := len(piece)
-	symbols[0] = bytes[piece[0]] - 1
-	for i := 1; i < n; i++ {
-		symbols[i] = bytes[piece[i]] - 1
-		ranks[i-1] = m.bytes[int(piece[i-1])<<8|int(piece[i])]
-	}
-	return append(dst, m.applyShort(symbols[:n], &ranks)...)
-}
-
-// applyShort is apply for up to short symbols, given the ranks of their pairs. It leaves merged symbols where they are and links those
-// that count; the lowest rank is found without branches, which no processor could foresee. What a pair becomes is read along with its rank,
-// long before it is needed.
-func (m *merges) applyShort(symbols []uint32, ranks *[short]uint32) []uint32 {
-	n := len(symbols)
-	var next, previous [short + 2]uint8
-	var into [short]uint32
-	for i := range n {
-		next[i], previous[i+1] = uint8(i+1), uint8(i)
-	}
-	ranks[n-1] = none
-	for i, r := range ranks[:n] {
-		if r != none {
-			into[i] = m.into[r]
-		}
-	}
-	for {
-		best := uint32(none)<<indexBits | (1<<indexBits - 1)
-		for i, r := range ranks[:n] {
-			best = min(best, r<<indexBits|uint32(i))
-		}
-		rank, at := best>>indexBits, best&(1<<indexBits-1)
-		if rank == none {
-			break
-		}
-		right := next[at]
-		after := next[right]
-		token := into[at]
-		symbols[at] = token
-		ranks[right] = none
-		next[at], previous[after] = after, uint8(at)
-		ranks[at] = none
-		if int(after) < n {
-			if r := m.rank(token, symbols[after]); r != none {
-				ranks[at], into[at] = r, m.into[r]
-			}
-		}
-		if at > 0 {
-			before := previous[at]
-			r := m.rank(symbols[before], token)
-			if ranks[before] = r; r != none {
-				into[before] = m.into[r]
-			}
-		}
-	}
-	out := symbols[:0]
-	for i := 0; i < n; i = int(next[i]) {
-		out = append(out, symbols[i])
-	}
-	return out
-}
-
-// indexBits holds a position below short beside a rank in 32 bits.
-const indexBits = 6
 
 // mergeScratch is working memory of applyHeap.
 type mergeScratch struct {
+	lane           lane
 	heap           []uint64 // rank<<32 | position
 	next, previous []int32
 	ranks          []uint32 // by position: of the pair that begins there

@@ -10,8 +10,11 @@ import (
 // hardly ever goes across words: no token has a mark behind a letter, say. A place between two characters that are not neighbours in
 // any token is one that no merge can reach across, so that a text may be cut there and its parts be encoded one by one.
 
-// spaceMark is what those models write for a space.
-const spaceMark = "▁"
+// What those models write for a space.
+const (
+	spaceMark = "▁"
+	markRune  = '▁'
+)
 
 // neighbours tells which characters are next to each other in some token. A space stands for a mark that comes from a space; a mark that
 // was written is one of its own kind, and all other characters beyond ASCII are one kind.
@@ -149,6 +152,7 @@ func (f *file) metaWords(b *bpe) *wordEncoder {
 		}
 	}
 	b.prepareGreedy()
+	b.joinCharacters()
 	w := newWordEncoder(n.scanner(), b, spaceMark)
 	w.prepend = prepend
 	return w
@@ -178,6 +182,67 @@ func (f *file) marksSpaces() (prepend, ok bool) {
 		return false, false
 	}
 	return prepend, true
+}
+
+// joinCharacters makes ready to put words into lanes.
+func (b *bpe) joinCharacters() {
+	b.wide = make([]uint32, 1<<16)
+	for id := range uint32(len(b.vocab.spans)) {
+		if token := b.vocab.token(id); len(token) > 0 && len(token) <= utf8.UTFMax && b.vocab.owns(id) {
+			if r, size := utf8.DecodeRune(token); size == len(token) && int(r) < len(b.wide) {
+				b.wide[r] = id + 1
+			}
+		}
+	}
+	copy(b.single[:utf8.RuneSelf], b.wide)
+	b.single[' '] = b.character(markRune)
+	b.merges.joinBytes(&b.single)
+}
+
+// character returns the id+1 of a character; 0 if the vocabulary has it not.
+func (b *bpe) character(r rune) uint32 {
+	if int(r) < len(b.wide) {
+		return b.wide[r]
+	}
+	id, known := b.vocab.id(string(r))
+	if !known {
+		return 0
+	}
+	return id + 1
+}
+
+// fillMarked puts a piece into a lane, with marks for spaces. Characters that the vocabulary has not are bytes, which are never merged. It
+// returns false if the piece has too many symbols.
+func (b *bpe) fillMarked(l *lane, piece string) bool {
+	plain := len(piece) <= laneSymbols
+	for i := 0; i < len(piece) && plain; i++ {
+		plain = b.single[piece[i]] > 0
+	}
+	if plain {
+		l.beginBytes(b.merges, piece, &b.single)
+		return true
+	}
+	var symbols [laneSymbols]uint32
+	n := 0
+	for i, r := range piece {
+		if n+utf8.UTFMax > laneSymbols {
+			return false
+		}
+		if r == ' ' {
+			r = markRune
+		}
+		if id := b.character(r); id > 0 {
+			symbols[n] = id - 1
+			n++
+			continue
+		}
+		for j := range utf8.RuneLen(r) {
+			symbols[n] = b.bytes[piece[i+j]] - 1
+			n++
+		}
+	}
+	l.begin(b.merges, symbols[:n])
+	return true
 }
 
 // encodeMarked appends the ids of text in which marks stand for spaces. Characters that the vocabulary has not are bytes.

@@ -257,7 +257,9 @@ type composition uint8
 
 const (
 	stays      composition = iota // it stays as it is, and so does what is before it
+	composed                      // so, but it stands for several characters, in which marks behind it may find a place
 	ordered                       // a mark that nothing composes with: it may change places with other marks, but not with a character that stays
+	joining                       // a mark that composes with some of the characters that stay
 	composable                    // it may change or change what is before it
 )
 
@@ -265,11 +267,42 @@ const (
 type compositions struct {
 	basic [1 << 16]composition
 	later [256][64]composition
+	pairs [pairSlots]uint64 // of a character and a mark that compose, by hash; 0 is free
 }
+
+const pairSlots = 1 << 12 // there are about 900
+
+// compose tells whether two characters compose, of which the second is joining.
+func (c *compositions) compose(first, mark rune) bool {
+	pair := uint64(first)<<32 | uint64(mark)
+	for i := pair * pairHashFactor >> (64 - 12); c.pairs[i] != 0; i = (i + 1) % pairSlots {
+		if c.pairs[i] == pair {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *compositions) add(first, mark rune) {
+	pair := uint64(first)<<32 | uint64(mark)
+	i := pair * pairHashFactor >> (64 - 12)
+	for c.pairs[i] != 0 && c.pairs[i] != pair {
+		i = (i + 1) % pairSlots
+	}
+	c.pairs[i] = pair
+}
+
+const pairHashFactor = 0x9E3779B97F4A7C15
 
 // composedRanges hold all characters that NFC might do anything to; the others are mostly Chinese and Korean.
 var composedRanges = [][2]rune{{0x80, 0x33FF}, {0xA000, 0xABFF}, {0xD7A4, 0xD7FF}, {0xF900, 0x11FFF}, {0x16000, 0x16FFF}, {0x1B000, 0x1EFFF},
 	{0x2F800, 0x2FA1F}}
+
+// firstJamo and lastJamo are the parts of Korean syllables.
+const (
+	firstJamo = 0x1100
+	lastJamo  = 0x11FF
+)
 
 var allCompositions = sync.OnceValue(func() *compositions {
 	table := new(compositions)
@@ -291,14 +324,25 @@ var allCompositions = sync.OnceValue(func() *compositions {
 			switch {
 			case parts != nil && !norm.NFC.IsNormal(s):
 				set(r, composable)
+			case !p.BoundaryBefore() && p.CCC() == 0 && r >= firstJamo && r <= lastJamo:
+				set(r, composable) // by arithmetic
 			case !p.BoundaryBefore() && p.CCC() == 0:
-				set(r, composable)
+				set(r, joining)
 			case !p.BoundaryBefore():
 				set(r, ordered)
+			case parts != nil:
+				set(r, composed)
 			}
-			if parts != nil { // what it is composed of, but for the first
-				for _, part := range []rune(string(parts))[1:] {
-					set(part, composable)
+			if parts == nil {
+				continue
+			}
+			of := []rune(string(parts))
+			for _, part := range of[1:] {
+				set(part, joining)
+			}
+			if last := len(of) - 1; last > 0 && norm.NFC.IsNormal(s) {
+				if first := []rune(norm.NFC.String(string(of[:last]))); len(first) == 1 {
+					table.add(first[0], of[last])
 				}
 			}
 		}
@@ -334,7 +378,7 @@ func quickNFC(s string) bool {
 			break
 		}
 		c, size := table.at(s, i)
-		if c == stays {
+		if c <= composed {
 			start = i
 			i += size
 			continue
@@ -342,15 +386,24 @@ func quickNFC(s string) bool {
 		end, marks := i+size, 1
 		for end < len(s) {
 			next, size := table.at(s, end)
-			if next == stays {
+			if next <= composed {
 				break
 			}
 			c = max(c, next)
 			end += size
 			marks++
 		}
-		if (c == composable || marks > 1 || start == i) && !norm.NFC.IsNormalString(s[start:end]) {
-			return false
+		before, _ := table.at(s, start)
+		switch {
+		case c == composable || marks > 1 || start == i || c == joining && before == composed:
+			if !norm.NFC.IsNormalString(s[start:end]) {
+				return false
+			}
+		case c == joining:
+			first, _ := utf8.DecodeRuneInString(s[start:])
+			if mark, _ := utf8.DecodeRuneInString(s[i:]); table.compose(first, mark) {
+				return false
+			}
 		}
 		start, i = end, end // which stays, or is the end
 	}

@@ -9,6 +9,34 @@ import (
 	"pgregory.net/rapid"
 )
 
+// TestKnowsWhichPairsCompose asks of every joining mark what NFC does to it behind characters that stay: those that most pairs begin with, and
+// some of all others.
+func TestKnowsWhichPairsCompose(t *testing.T) {
+	table := allCompositions()
+	var marks []rune
+	for r := rune(0x80); r < 0x12000; r++ {
+		if c, _ := table.at(string(r), 0); c == joining && utf8.ValidRune(r) {
+			marks = append(marks, r)
+		}
+	}
+	if len(marks) < 60 {
+		t.Fatalf("%d joining marks", len(marks))
+	}
+	for first := rune(0x20); first < 0x12000; first++ {
+		if first > 0x600 {
+			first += 36
+		}
+		if c, _ := table.at(string(first), 0); c > composed || !utf8.ValidRune(first) {
+			continue
+		}
+		for _, mark := range marks {
+			if s := string(first) + string(mark); quickNFC(s) != norm.NFC.IsNormalString(s) {
+				t.Fatalf("%+q: quickNFC is %v", s, quickNFC(s))
+			}
+		}
+	}
+}
+
 // TestKnowsWhatComposes asks of every character what NFC does to it alone and behind others.
 func TestKnowsWhatComposes(t *testing.T) {
 	for r := rune(0); r <= utf8.MaxRune; r++ {

@@ -41,8 +41,8 @@ func tableSize(n int) int { return 1 << bits.Len(uint(max(n, 8)*3/2)) }
 
 // add gives a token its id. A token that is there already gets the new id.
 func (v *vocabulary) add(token []byte, id uint32) error {
-	if id > maxID {
-		return fmt.Errorf("token %q has the id %d; ids up to %d are possible", token, id, maxID)
+	if id >= maxID {
+		return fmt.Errorf("token %q has the id %d; ids below %d are possible", token, id, maxID)
 	}
 	for int(id) >= len(v.spans) {
 		v.spans = append(v.spans, noToken)

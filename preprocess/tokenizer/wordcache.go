@@ -109,6 +109,9 @@ func (set *shortSet) get(dst []uint32, key wordKey) ([]uint32, bool) {
 
 // put stores the word in a free place, else in one that depends on how often both have changed.
 func (set *shortSet) put(key wordKey, ids []uint32) {
+	if len(ids) > shortIDs {
+		return
+	}
 	first, second := set[0].high.Load(), set[1].high.Load()
 	slot, high := &set[0], first
 	if first != 0 && (second == 0 || (first+second)>>(64-versionBits+1)&1 != 0) {

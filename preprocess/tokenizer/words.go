@@ -23,7 +23,7 @@ type wordEncoder struct {
 	// mark is what the model writes for a space; "" if it leaves spaces.
 	mark    string
 	prepend bool // a space comes in front of all text
-	runs    [1 << 10]atomic.Pointer[longPiece]
+	runs    [1 << 12]atomic.Pointer[longPiece]
 	recent  sync.Pool // *recentWords
 }
 
@@ -57,26 +57,47 @@ func (w *wordEncoder) encode(dst []uint32, s string) []uint32 {
 func (w *wordEncoder) batch(dst []uint32, s string, recent *recentWords, n int) []uint32 {
 	recent.look(s, n)
 	missed, several := recent.find(n)
-	recent.spill = recent.spill[:0]
-	for _, i := range several {
-		recent.unpack(int(i))
-	}
+	recent.repeated = 0
+	recent.unpack(several)
+	missed = w.findWhole(recent, missed)
 	w.touch(s, recent, missed)
+	fresh := missed[:0]
 	for _, i := range missed {
-		w.resolve(s, recent, int(i))
-	}
-	dst = slices.Grow(dst, n+len(recent.spill))
-	for _, id := range recent.ids[:n] {
-		if id < spilled {
-			dst = append(dst, id)
-		} else {
-			ids := recent.spill[id&^spilled:]
-			for i := range ids[0] { // mostly two or three
-				dst = append(dst, ids[i+1])
-			}
+		if !w.resolve(s, recent, int(i)) {
+			fresh = append(fresh, i)
 		}
 	}
-	return dst
+	if len(fresh) > 0 {
+		w.merge(s, recent, recent.unlike(fresh))
+		recent.repeat()
+	}
+	return recent.write(dst, n)
+}
+
+// write appends the ids of n pieces.
+func (r *recentWords) write(dst []uint32, n int) []uint32 {
+	// Of most pieces with several ids as many are copied as recent words have, so that it does not depend on how many they are.
+	r.spill = append(r.spill, make([]uint32, recentIDs)...)
+	spill := r.spill
+	dst = slices.Grow(dst, n+r.repeated+len(spill))
+	out := dst[len(dst):cap(dst)]
+	at := 0
+	for _, id := range r.ids[:n] {
+		if id < spilled {
+			out[at] = id
+			at++
+			continue
+		}
+		ids := spill[id&^spilled:]
+		count := int(ids[0])
+		if count <= recentIDs {
+			*(*[recentIDs]uint32)(out[at:]) = [recentIDs]uint32(ids[1:])
+		} else {
+			copy(out[at:], ids[1:1+count])
+		}
+		at += count
+	}
+	return dst[:len(dst)+at]
 }
 
 // look makes the keys of n pieces and reads the places where the recent words may have them.
@@ -121,26 +142,51 @@ func (r *recentWords) find(n int) (missed, several []uint8) {
 	return r.missed[:misses], r.several[:splits]
 }
 
-// unpack fetches the several ids of a piece that is a recent word.
-func (r *recentWords) unpack(i int) {
-	count := r.ids[i] & (severalIDs>>keyBits - 1)
-	r.ids[i] = spilled | uint32(len(r.spill))
-	r.spill = append(r.spill, count)
-	r.spill = append(r.spill, r.packs[r.hashes[i]>>(64-recentBits)][:]...)[:len(r.spill)+int(count)]
+// unpack begins the spill with the ids of pieces that are recent words and have several.
+func (r *recentWords) unpack(pieces []uint8) {
+	spill := slices.Grow(r.spill[:0], (1+recentIDs)*len(pieces)+recentIDs)
+	at := 0
+	for _, i := range pieces {
+		count := r.ids[i] & (severalIDs>>keyBits - 1)
+		r.ids[i] = spilled | uint32(at)
+		ids := spill[at : at+1+recentIDs]
+		ids[0] = count
+		*(*[recentIDs]uint32)(ids[1:]) = r.packs[r.hashes[i]>>(64-recentBits)]
+		at += 1 + int(count)
+	}
+	r.spill = spill[:at]
 }
 
-// touch reads where the tables that all goroutines share may have the pieces that are not recent. As in look, what counts is that all of
-// it is read before any of it is needed.
-func (w *wordEncoder) touch(s string, r *recentWords, missed []uint8) {
+// findWhole writes the ids of those of the pieces that are one token and makes them recent words. It returns the others.
+func (w *wordEncoder) findWhole(r *recentWords, missed []uint8) []uint8 {
 	touched := uint64(0)
 	for _, i := range missed {
-		i %= batchPieces
+		touched |= w.whole.line(r.hashes[i])[0].low
+	}
+	r.touched = touched
+	others := uint64(0)
+	for _, i := range missed {
+		key, hash := r.keys[i], r.hashes[i]
+		id, found := w.whole.line(hash).find(key)
+		r.ids[i] = id
+		slot := &r.slots[hash>>(64-recentBits)]
+		slot.low ^= (slot.low ^ key.low) & found
+		slot.high ^= (slot.high ^ (key.high | uint64(id)<<keyBits)) & found
+		missed[others%batchPieces] = i
+		others += 1 &^ found
+	}
+	return missed[:others]
+}
+
+// touch reads where the cache may have pieces. As in look, what counts is that all of it is read before any of it is needed.
+func (w *wordEncoder) touch(s string, r *recentWords, pieces []uint8) {
+	touched := uint64(0)
+	for _, i := range pieces {
 		if r.keys[i] != longPieceKey {
-			hash := r.hashes[i]
-			touched |= w.whole.slots[hash>>w.whole.shift].low | w.cache.shortAt(hash)[0].low.Load()
+			touched |= w.cache.shortAt(r.hashes[i])[0].low.Load()
 			continue
 		}
-		if at, size := int(r.bounds[i]), int(r.bounds[i+1]-r.bounds[i]); size <= cachedWord {
+		if at, size := int(r.bounds[i]), int(r.bounds[int(i)+1]-r.bounds[i]); size <= cachedWord {
 			r.longs[i] = makeLongKey(s, at, size)
 			r.hashes[i] = r.longs[i].hash()
 			touched |= w.cache.longAt(r.hashes[i]).state.Load()
@@ -149,39 +195,34 @@ func (w *wordEncoder) touch(s string, r *recentWords, missed []uint8) {
 	r.touched = touched
 }
 
-// resolve encodes a piece that is not recent with what all goroutines share.
-func (w *wordEncoder) resolve(s string, r *recentWords, i int) {
+// resolve finds a piece that is not recent in what all goroutines share, or else encodes it if it is longer than words are. It returns false
+// if it is a word that has to be merged.
+func (w *wordEncoder) resolve(s string, r *recentWords, i int) bool {
 	at, end := int(r.bounds[i]), int(r.bounds[i+1])
 	key, hash := r.keys[i], r.hashes[i]
-	start := len(r.spill)
-	if key == longPieceKey {
-		r.spill = append(r.spill, 0)
-		if end-at > cachedWord {
-			r.spill = w.long(r.spill, s[at:end])
-		} else {
-			r.spill = w.cached(r.spill, s[at:end], &r.longs[i], hash)
+	start, found := len(r.spill), false
+	switch {
+	case key == longPieceKey && end-at > cachedWord:
+		r.spill = w.long(append(r.spill, 0), s[at:end])
+	case key == longPieceKey:
+		if r.spill, found = w.cache.longAt(hash).get(append(r.spill, 0), &r.longs[i]); !found {
+			r.spill = r.spill[:start]
+			return false
 		}
-		r.spilled(i, start)
-		return
-	}
-	if id, ok := w.whole.find(key, hash); ok {
-		r.ids[i] = id
-		r.put(hash, key, id)
-		return
-	}
-	r.spill = append(r.spill, 0)
-	set, ok := w.cache.shortAt(hash), false
-	if r.spill, ok = set.get(r.spill, key); !ok {
-		r.spill = w.fresh(r.spill, s[at:end])
-		if ids := r.spill[start+1:]; len(ids) <= shortIDs {
-			set.put(key, ids)
+	default:
+		if id, ok := w.whole.findBehind(key, hash); ok {
+			r.ids[i] = id
+			r.put(hash, key, id)
+			return true
 		}
+		if r.spill, found = w.cache.shortAt(hash).get(append(r.spill, 0), key); !found {
+			r.spill = r.spill[:start]
+			return false
+		}
+		r.keep(i, r.spill[start+1:])
 	}
 	r.spilled(i, start)
-	if ids := r.spill[start+1:]; len(ids) <= recentIDs {
-		r.put(hash, key, severalIDs>>keyBits|uint32(len(ids)))
-		copy(r.packs[hash>>(64-recentBits)][:], ids)
-	}
+	return true
 }
 
 // spilled notes that the ids of a piece are in the spill, from start on.
@@ -190,32 +231,12 @@ func (r *recentWords) spilled(i, start int) {
 	r.spill[start] = uint32(len(r.spill) - start - 1)
 }
 
-// cached encodes a long piece with the cache's help.
-func (w *wordEncoder) cached(dst []uint32, piece string, key *longKey, hash uint64) []uint32 {
-	slot := w.cache.longAt(hash)
-	if found, ok := slot.get(dst, key); ok {
-		return found
+// keep makes a short piece a recent word of several ids.
+func (r *recentWords) keep(i int, ids []uint32) {
+	if len(ids) <= recentIDs {
+		r.put(r.hashes[i], r.keys[i], severalIDs>>keyBits|uint32(len(ids)))
+		copy(r.packs[r.hashes[i]>>(64-recentBits)][:], ids)
 	}
-	start := len(dst)
-	dst = w.fresh(dst, piece)
-	slot.put(key, dst[start:])
-	return dst
-}
-
-// fresh encodes a piece that no table has.
-func (w *wordEncoder) fresh(dst []uint32, piece string) []uint32 {
-	if w.mark != "" {
-		piece = strings.ReplaceAll(piece, " ", w.mark)
-	}
-	if len(piece) > shortWord { // shorter ones are in the table of whole words
-		if id, ok := w.bpe.vocab.id(piece); ok && w.bpe.isWhole(id) {
-			return append(dst, id)
-		}
-	}
-	if w.mark != "" {
-		return w.bpe.encodeMarked(dst, piece)
-	}
-	return w.bpe.mergeAll(dst, piece)
 }
 
 // long encodes a piece that is too long for the cache of words. Runs of white space and rules of dashes come again and again, and take
@@ -223,14 +244,14 @@ func (w *wordEncoder) fresh(dst []uint32, piece string) []uint32 {
 func (w *wordEncoder) long(dst []uint32, piece string) []uint32 {
 	const longest = 256
 	if len(piece) > longest {
-		return w.fresh(dst, piece)
+		return w.encodeLong(dst, piece)
 	}
 	slot := &w.runs[maphash.String(w.bpe.vocab.seed, piece)%uint64(len(w.runs))]
 	if known := slot.Load(); known != nil && known.text == piece {
 		return append(dst, known.ids...)
 	}
 	start := len(dst)
-	dst = w.fresh(dst, piece)
+	dst = w.encodeLong(dst, piece)
 	slot.Store(&longPiece{strings.Clone(piece), slices.Clone(dst[start:])})
 	return dst
 }
@@ -246,21 +267,24 @@ type recentWords struct {
 	slots [1 << recentBits]wordKey           // words by their hash: their keys, and above them the id
 	packs [1 << recentBits][recentIDs]uint32 // the ids of words that have several
 
-	bounds  [batchPieces + 1]int32 // where the first piece begins, and where each ends
-	keys    [batchPieces]wordKey
-	hashes  [batchPieces]uint64
-	ids     [batchPieces]uint32  // of each piece, or where in spill its ids are
-	longs   [batchPieces]longKey // of those that are too long for a key
-	missed  [batchPieces]uint8   // which pieces are not recent
-	several [batchPieces]uint8   // which pieces are recent and have several ids
-	spill   []uint32             // for pieces that have not just one id: how many, and the ids
-	touched uint64
+	bounds   [batchPieces + 1]int32 // where the first piece begins, and where each ends
+	keys     [batchPieces]wordKey
+	hashes   [batchPieces]uint64
+	ids      [batchPieces]uint32  // of each piece, or where in spill its ids are
+	longs    [batchPieces]longKey // of those that are too long for a key
+	missed   [batchPieces]uint8   // which pieces are not recent
+	several  [batchPieces]uint8   // which pieces are recent and have several ids
+	repeats  []repeat             // of those that are to be merged
+	repeated int                  // how many ids they have
+	lanes    [laneCount]lane
+	spill    []uint32 // for pieces that have not just one id: how many, and the ids
+	touched  uint64
 }
 
 const (
 	recentBits  = 14
 	recentIDs   = shortIDs
-	batchPieces = 128
+	batchPieces = 256
 	// severalIDs in the high half of a recent word marks one that has several ids; how many is in place of the id.
 	severalIDs = 1 << 63
 	// spilled marks a place in recentWords.spill.
@@ -311,12 +335,15 @@ func (k wordKey) hash() uint64 {
 	return high ^ low
 }
 
-// wholeWords is a table of all tokens up to shortWord bytes that their own text is encoded to. It never changes once it is made. Four
-// entries fill a cache line, and a token's place is any of those of its line, or behind them.
+// wholeWords is a table of all tokens up to shortWord bytes that their own text is encoded to. It never changes once it is made. A token is
+// in the line of its hash or, if that is full, in the next one that is not.
 type wholeWords struct {
-	slots []wordKey // with the id above the key's bits; a key of zeros is free
+	lines []wholeLine
 	shift uint
 }
+
+// wholeLine fills a cache line with words, and their ids above the bits of their keys. Keys of zeros are free, and behind the others.
+type wholeLine [4]wordKey
 
 // newWholeWords makes the table. Marks for spaces become spaces again.
 func newWholeWords(b *bpe, mark string) *wholeWords {
@@ -336,29 +363,50 @@ func newWholeWords(b *bpe, mark string) *wholeWords {
 		}
 	}
 	each(func(uint32, []byte) { n++ })
-	size := tableSize(n)
-	w := &wholeWords{slots: make([]wordKey, size), shift: uint(64 - bits.Len(uint(size-1)))}
+	size := tableSize(n) / len(wholeLine{})
+	w := &wholeWords{lines: make([]wholeLine, size), shift: uint(64 - bits.Len(uint(size-1)))}
 	each(func(id uint32, token []byte) {
 		key := makeWordKey(string(token), 0, len(token))
-		i := key.hash() >> w.shift &^ 3
-		for w.slots[i] != (wordKey{}) {
+		entry := wordKey{key.low, key.high | uint64(id)<<keyBits}
+		for i := key.hash() >> w.shift; !w.lines[i].put(entry); {
 			i = (i + 1) & uint64(size-1)
 		}
-		key.high |= uint64(id) << keyBits
-		w.slots[i] = key
 	})
 	return w
 }
 
-func (w *wholeWords) find(key wordKey, hash uint64) (uint32, bool) {
-	mask := uint64(len(w.slots) - 1)
-	for i := hash >> w.shift &^ 3; ; i++ {
-		slot := &w.slots[i&mask]
-		if slot.differs(key) == 0 {
-			return uint32(slot.high >> keyBits), true
-		}
-		if slot.high == 0 {
-			return 0, false
+// line returns where words of a hash are.
+func (w *wholeWords) line(hash uint64) *wholeLine { return &w.lines[hash>>w.shift] }
+
+// put stores a word, unless the line is full.
+func (l *wholeLine) put(entry wordKey) bool {
+	for i := range l {
+		if l[i] == (wordKey{}) {
+			l[i] = entry
+			return true
 		}
 	}
+	return false
+}
+
+// find returns the id of a word, and all bits if it is there; else none.
+func (l *wholeLine) find(key wordKey) (id uint32, found uint64) {
+	for i := range l {
+		difference := l[i].differs(key)
+		equal := (difference|-difference)>>63 - 1
+		id |= uint32(l[i].high >> keyBits & equal)
+		found |= equal
+	}
+	return id, found
+}
+
+// findBehind finds a word that is not in the line of its hash.
+func (w *wholeWords) findBehind(key wordKey, hash uint64) (uint32, bool) {
+	for i := hash >> w.shift; w.lines[i][len(wholeLine{})-1] != (wordKey{}); {
+		i = (i + 1) & uint64(len(w.lines)-1)
+		if id, found := w.lines[i].find(key); found != 0 {
+			return id, true
+		}
+	}
+	return 0, false
 }

@@ -1,0 +1,145 @@
+package tokenizer
+
+// Merging a word is a chain of steps each of which depends on the one before, and most of them wait for memory that is far. Words do not
+// depend on one another, so that several are merged at once, each in a lane of its own, which take steps in turn: while one waits, the
+// processor is at work on others. For that a step is without branches: one that is not foreseen would undo what was begun meanwhile.
+
+const (
+	laneCount   = 8
+	lanePlaces  = 64
+	laneSymbols = lanePlaces - 2 // of a word that fits into a lane
+	placeBits   = 6
+	// narrow is how many places most words need; of these words the other places are not looked at.
+	narrow = lanePlaces / 2
+	noPair = none << placeBits // and all above it
+	// nobody is in place of a symbol where a word begins and ends. No token has that id.
+	nobody = maxID
+)
+
+// lane is a word that is being merged. Its symbols are at the places from 1 on, between two that stand for none. Merged symbols stay where
+// they are, and those that count are linked.
+type lane struct {
+	pairs          [lanePlaces]uint32 // by place: of the pair that begins there, rank<<placeBits | place
+	symbols        [lanePlaces]uint32
+	next, previous [lanePlaces]uint8
+	wanted         [2]wantedPair // beside the symbol that was merged last
+	wide           bool          // more than the narrow places are in use
+	word           int           // what the lane's user knows it by
+}
+
+// wantedPair is a pair that is to be looked up: the bucket it is in if it is merged, its tag there, and its place in the lane.
+type wantedPair struct {
+	bucket     uint64
+	tag, place uint32
+}
+
+// unmerged is a lane in which nothing is merged and there are no pairs.
+var unmerged = func() (l lane) {
+	for i := range lanePlaces {
+		l.next[i], l.previous[i] = uint8(i+1)%lanePlaces, uint8(i-1)%lanePlaces
+		l.pairs[i] = noPair
+	}
+	return l
+}()
+
+// clear makes the lane ready for n symbols, which are to be put into their places.
+func (l *lane) clear(n int) {
+	if l.wide = n+2 > narrow; l.wide {
+		l.pairs, l.next, l.previous = unmerged.pairs, unmerged.next, unmerged.previous
+	} else {
+		copy(l.pairs[:narrow], unmerged.pairs[:narrow])
+		copy(l.next[:narrow], unmerged.next[:narrow])
+		copy(l.previous[:narrow], unmerged.previous[:narrow])
+	}
+	l.wanted = unmerged.wanted
+	l.symbols[0], l.symbols[(n+1)%lanePlaces] = nobody, nobody
+}
+
+// beginBytes puts a piece of at most laneSymbols bytes into the lane. All of them are symbols, with an id of one less than what bytes holds.
+func (l *lane) beginBytes(m *merges, piece string, bytes *[256]uint32) {
+	l.clear(len(piece))
+	last := byte(0)
+	for i := range len(piece) {
+		c := piece[i]
+		l.symbols[(i+1)%lanePlaces] = bytes[c] - 1
+		l.pairs[i%lanePlaces] = m.bytes[int(last)<<8|int(c)]<<placeBits | uint32(i)
+		last = c
+	}
+	l.pairs[0] = noPair
+}
+
+// begin puts at most laneSymbols symbols into the lane.
+func (l *lane) begin(m *merges, symbols []uint32) {
+	l.clear(len(symbols))
+	last := uint32(nobody)
+	for i, symbol := range symbols {
+		l.symbols[(i+1)%lanePlaces] = symbol
+		l.pairs[i%lanePlaces] = m.rank(last, symbol)<<placeBits | uint32(i)
+		last = symbol
+	}
+}
+
+// run merges the word and appends its ids.
+func (l *lane) run(m *merges, dst []uint32) []uint32 {
+	for l.merge(m) {
+		l.settle(m)
+	}
+	return l.out(dst)
+}
+
+// out appends the symbols that are left.
+func (l *lane) out(dst []uint32) []uint32 {
+	for at := uint8(1); ; at = l.next[at%lanePlaces] {
+		symbol := l.symbols[at%lanePlaces]
+		if symbol == nobody {
+			return dst
+		}
+		dst = append(dst, symbol)
+	}
+}
+
+// mergeGeneric is [lane.merge] without instructions of a particular processor.
+func (l *lane) mergeGeneric(m *merges) bool {
+	best := lowest((*[narrow]uint32)(l.pairs[:]))
+	if l.wide {
+		best = min(best, lowest((*[narrow]uint32)(l.pairs[narrow:])))
+	}
+	if best >= noPair {
+		return false
+	}
+	at := best % lanePlaces
+	right := l.next[at] % lanePlaces
+	after := l.next[right] % lanePlaces
+	before := l.previous[at] % lanePlaces
+	token := m.into[best>>placeBits]
+	l.symbols[at] = token
+	l.next[at], l.previous[after] = after, uint8(at)
+	l.pairs[right] = noPair
+	l.wanted[0] = m.want(l.symbols[before], token, uint32(before))
+	l.wanted[1] = m.want(token, l.symbols[after], at)
+	return true
+}
+
+func lowest(pairs *[narrow]uint32) uint32 {
+	best := ^uint32(0)
+	for i := 0; i < narrow; i += 8 {
+		p := (*[8]uint32)(pairs[i:])
+		best = min(best, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7])
+	}
+	return best
+}
+
+// want says where to look a pair up. Pairs that are not likely to be merged are looked for in the bucket that is empty.
+func (m *merges) want(left, right, place uint32) wantedPair {
+	hash := pairHash(left, right)
+	likely := m.likely[hash>>m.likelyShift/64] >> (hash >> m.likelyShift % 64) & 1
+	return wantedPair{m.home(hash) & -likely, uint32(hash >> tagShift), place}
+}
+
+// settleGeneric is [lane.settle] without instructions of a particular processor.
+func (l *lane) settleGeneric(m *merges) {
+	for i := range l.wanted {
+		w := &l.wanted[i]
+		l.pairs[w.place%lanePlaces] = m.find(w.bucket, w.tag)<<placeBits | w.place
+	}
+}

@@ -1,0 +1,85 @@
+package tokenizer
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// someMerges draws merges of a few symbols, as a vocabulary might have them: what a pair becomes is a token of its own or one that others
+// become, too.
+func someMerges(t *rapid.T, symbols, most int) *merges {
+	n := rapid.IntRange(0, most).Draw(t, "merges")
+	m := newMerges(n)
+	next := uint32(symbols)
+	for range n {
+		token := rapid.Uint32Range(0, next-1)
+		m.add(token.Draw(t, "left"), token.Draw(t, "right"), next)
+		if rapid.IntRange(0, 9).Draw(t, "another token") > 0 {
+			next++
+		}
+	}
+	m.seal()
+	return m
+}
+
+// TestLanesMerge holds a lane against merging by a heap, with the instructions that this processor has and without them.
+func TestLanesMerge(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		symbols := rapid.IntRange(1, 5).Draw(t, "symbols")
+		m := someMerges(t, symbols, 60)
+		var fast, plain lane
+		var scratch mergeScratch
+		for _, word := range rapid.SliceOfN(rapid.SliceOfN(rapid.Uint32Range(0, uint32(symbols)-1), 0, laneSymbols), 1, 20).Draw(t, "words") {
+			want := m.applyHeap(slices.Clone(word), &scratch)
+			fast.begin(m, word)
+			if got := fast.run(m, nil); !slices.Equal(got, want) {
+				t.Fatalf("%v: %v, want %v", word, got, want)
+			}
+			plain.begin(m, word)
+			for plain.mergeGeneric(m) {
+				plain.settleGeneric(m)
+			}
+			if got := plain.out(nil); !slices.Equal(got, want) {
+				t.Fatalf("%v without instructions of this processor: %v, want %v", word, got, want)
+			}
+		}
+	})
+}
+
+// TestFindsPairs asks for pairs that are merged, and for their neighbours, most of which are not. That there are many of one token next to
+// each other fills buckets.
+func TestFindsPairs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ranks := make(map[pair]uint32)
+		m := newMerges(0)
+		for range rapid.IntRange(0, 8).Draw(t, "runs") {
+			left, right := rapid.Uint32Range(0, maxID-1).Draw(t, "left"), rapid.Uint32Range(0, maxID-6001).Draw(t, "right")
+			step := rapid.Uint32Range(1, 6).Draw(t, "step")
+			for i := range rapid.Uint32Range(0, 1000).Draw(t, "pairs") {
+				p := pair{left, right + i*step}
+				ranks[p] = uint32(len(m.into))
+				m.add(p.left, p.right, i)
+			}
+		}
+		m.seal()
+		var l lane
+		for p := range ranks {
+			for _, p := range []pair{p, {p.left, p.right + 1}, {p.right, p.left}, {p.left + 1, p.right}} {
+				want, merged := ranks[p]
+				if !merged {
+					want = none
+				}
+				if got := m.rank(p.left, p.right); got != want {
+					t.Fatalf("rank of %v is %d, want %d", p, got, want)
+				}
+				l.wanted[0] = m.want(p.left, p.right, 7)
+				l.settle(m)
+				if got := l.pairs[7] >> placeBits; got != want {
+					t.Fatalf("rank of %v in a lane is %d, want %d", p, got, want)
+				}
+			}
+		}
+	})
+}

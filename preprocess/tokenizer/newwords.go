@@ -1,0 +1,141 @@
+package tokenizer
+
+import "strings"
+
+// merge encodes the pieces of a batch that no table has. They are words, of at most cachedWord bytes.
+func (w *wordEncoder) merge(s string, r *recentWords, pieces []uint8) {
+	var order [laneCount]uint8 // the lanes that are in use come first
+	active := 0
+	for active < laneCount {
+		if pieces = w.take(s, r, pieces, &r.lanes[active]); pieces == nil {
+			break
+		}
+		order[active] = uint8(active)
+		active++
+	}
+	m := w.bpe.merges
+	for active > 0 {
+		for i := 0; i < active; {
+			l := &r.lanes[order[i%laneCount]%laneCount]
+			if l.merge(m) {
+				i++
+				continue
+			}
+			start := len(r.spill)
+			r.spill = l.out(append(r.spill, 0))
+			w.remember(r, l.word, start)
+			if pieces = w.take(s, r, pieces, l); pieces == nil {
+				active--
+				order[i%laneCount] = order[active%laneCount]
+			} else {
+				i++
+			}
+		}
+		for _, i := range order[:active] {
+			r.lanes[i%laneCount].settle(m)
+		}
+	}
+}
+
+// repeat is a piece that equals an earlier one of the batch.
+type repeat struct{ piece, first uint8 }
+
+// unlike returns those of the pieces that are the first of their kind; a few of the others may be among them. All that it leaves out are
+// in r.repeats.
+func (r *recentWords) unlike(pieces []uint8) []uint8 {
+	r.repeats = r.repeats[:0]
+	var firsts [64]uint8 // by hash: a place in unlike, +1
+	unlike := pieces[:0]
+	for _, i := range pieces {
+		first := &firsts[r.hashes[i]%uint64(len(firsts))]
+		if *first > 0 {
+			if j := unlike[*first-1]; r.keys[i] == r.keys[j] && (r.keys[i] != longPieceKey || r.longs[i] == r.longs[j]) {
+				r.repeats = append(r.repeats, repeat{i, j})
+				continue
+			}
+		}
+		unlike = append(unlike, i)
+		*first = uint8(len(unlike))
+	}
+	return unlike
+}
+
+// repeat notes the ids of the pieces that equal earlier ones.
+func (r *recentWords) repeat() {
+	for _, again := range r.repeats {
+		r.ids[again.piece] = r.ids[again.first]
+		r.repeated += int(r.spill[r.ids[again.first]&^spilled])
+	}
+}
+
+// take puts the first of the pieces into a lane and returns the others; nil if there is none. Those that need no merging, or do not fit into a
+// lane, are encoded at once.
+func (w *wordEncoder) take(s string, r *recentWords, pieces []uint8, l *lane) []uint8 {
+	for i, piece := range pieces {
+		text := s[r.bounds[piece]:r.bounds[int(piece)+1]]
+		start := len(r.spill)
+		if len(text) > shortWord { // shorter ones are in the table of whole words
+			if id, ok := w.longWhole(text); ok {
+				r.spill = append(r.spill, 0, id)
+				w.remember(r, int(piece), start)
+				continue
+			}
+		}
+		l.word = int(piece)
+		switch {
+		case w.mark == "" && w.bpe.allSymbols && len(text) <= laneSymbols:
+			l.beginBytes(w.bpe.merges, text, &w.bpe.single)
+			return pieces[i+1:]
+		case w.mark != "" && w.bpe.fillMarked(l, text):
+			return pieces[i+1:]
+		}
+		r.spill = w.encodeLong(append(r.spill, 0), text)
+		w.remember(r, int(piece), start)
+	}
+	return nil
+}
+
+// remember notes the ids of a word that was merged, which are in the spill from start on, and stores them for all goroutines.
+func (w *wordEncoder) remember(r *recentWords, i, start int) {
+	r.spilled(i, start)
+	ids := r.spill[start+1:]
+	if r.keys[i] == longPieceKey {
+		w.cache.longAt(r.hashes[i]).put(&r.longs[i], ids)
+		return
+	}
+	w.cache.shortAt(r.hashes[i]).put(r.keys[i], ids)
+	r.keep(i, ids)
+}
+
+// longWhole returns the id of a piece that is one token and longer than shortWord.
+func (w *wordEncoder) longWhole(piece string) (uint32, bool) {
+	var marked [4 * cachedWord]byte
+	text := marked[:0]
+	if w.mark == "" {
+		text = append(text, piece...)
+	} else {
+		for i := range len(piece) {
+			if piece[i] == ' ' {
+				text = append(text, w.mark...)
+			} else {
+				text = append(text, piece[i])
+			}
+		}
+	}
+	id, ok := w.bpe.vocab.idOf(text)
+	return id, ok && w.bpe.isWhole(id)
+}
+
+// encodeLong encodes a piece on its own, whether it is a word or not.
+func (w *wordEncoder) encodeLong(dst []uint32, piece string) []uint32 {
+	if w.mark != "" {
+		piece = strings.ReplaceAll(piece, " ", w.mark)
+	}
+	if id, ok := w.bpe.vocab.id(piece); ok && w.bpe.isWhole(id) {
+		return append(dst, id)
+	}
+	if w.mark != "" {
+		return w.bpe.encodeMarked(dst, piece)
+	}
+	return w.bpe.mergeAll(dst, piece)
+}
