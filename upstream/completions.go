@@ -156,7 +156,7 @@ func (d completions) event(s *stream, data []byte) error {
 			text, code := errorIn(data)
 			return s.failed(code, text)
 		case "object":
-			if scanner.str() == "error" {
+			if string(scanner.raw()) == `"error"` {
 				text, code := errorIn(data)
 				return s.failed(code, text)
 			}

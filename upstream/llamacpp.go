@@ -63,7 +63,8 @@ func (d llamacpp) event(s *stream, data []byte) error {
 	var content []byte
 	var stopped bool
 	var stopType, word string
-	usage := inference.Usage{}
+	var total, prompt, cached uint32
+	var hasCache bool
 	for in := scanner.enter('{'); in; in = scanner.more('{') {
 		switch string(scanner.key()) {
 		case "index":
@@ -75,9 +76,9 @@ func (d llamacpp) event(s *stream, data []byte) error {
 		case "tokens":
 			s.ids = scanner.counts(s.ids)
 		case "tokens_predicted":
-			usage.CompletionTokens, _ = scanner.count()
+			total, _ = scanner.count()
 		case "tokens_evaluated":
-			usage.PromptTokens, _ = scanner.count()
+			prompt, _ = scanner.count()
 		case "stop":
 			stopped = scanner.truth()
 		case "stop_type":
@@ -89,9 +90,7 @@ func (d llamacpp) event(s *stream, data []byte) error {
 		case "timings":
 			for in := scanner.enter('{'); in; in = scanner.more('{') {
 				if string(scanner.key()) == "cache_n" {
-					if cached, ok := scanner.count(); ok {
-						usage.CachedTokens = &cached
-					}
+					cached, hasCache = scanner.count()
 					continue
 				}
 				scanner.skip()
@@ -115,7 +114,7 @@ func (d llamacpp) event(s *stream, data []byte) error {
 	}
 	out.TokenIDs = s.ids[first:len(s.ids):len(s.ids)]
 	now := uint32(len(out.TokenIDs))
-	if total := usage.CompletionTokens; total > c.tokens+now {
+	if total > c.tokens+now {
 		out.Untold = total - c.tokens - now
 	}
 	c.tokens += now + out.Untold
@@ -127,8 +126,11 @@ func (d llamacpp) event(s *stream, data []byte) error {
 		s.held = s.expected == 1 && slices.ContainsFunc(out.TokenIDs, func(id uint32) bool { return slices.Contains(d.eos, id) })
 		return nil
 	}
-	usage.TotalTokens = usage.PromptTokens + usage.CompletionTokens
-	out.Usage = &usage
+	out.Usage = &inference.Usage{PromptTokens: prompt, CompletionTokens: total, TotalTokens: prompt + total}
+	if hasCache {
+		told := cached // a copy: events that end nothing are not to allocate
+		out.Usage.CachedTokens = &told
+	}
 	reason := "stop"
 	if stopType == "limit" {
 		reason = "length"

@@ -71,7 +71,10 @@ func (sglang) body(s *Server, r *inference.Request) ([]byte, error) {
 
 // sglangMeta is meta_info of an event.
 type sglangMeta struct {
-	usage    inference.Usage
+	prompt   uint32
+	tokens   uint32
+	cached   uint32
+	hasCache bool
 	finish   string
 	message  string
 	status   int
@@ -119,7 +122,7 @@ func (sglang) event(s *stream, data []byte) error {
 	if c == nil {
 		return &inference.Error{Kind: inference.ProtocolViolation, Message: "choice " + strconv.FormatUint(uint64(out.Index), 10) + " of " + s.server.URL}
 	}
-	total := m.usage.CompletionTokens
+	total := m.tokens
 	ids := s.ids[first:]
 	if len(ids) == 0 && total > c.tokens && len(text) > 0 {
 		return &inference.Error{Kind: inference.ProtocolViolation, Message: "server " + s.server.URL + " tells no output_ids: it needs SGLang 0.4.7 or newer"}
@@ -132,8 +135,7 @@ func (sglang) event(s *stream, data []byte) error {
 		return nil
 	}
 	out.StopReason = m.stop
-	usage := m.usage
-	out.Usage = &usage
+	out.Usage = m.usage()
 	switch m.finish {
 	case "abort":
 		if m.status >= 400 && m.status < 500 {
@@ -172,13 +174,11 @@ func (m *sglangMeta) read(scanner *scan) {
 	for in := scanner.enter('{'); in; in = scanner.more('{') {
 		switch string(scanner.key()) {
 		case "prompt_tokens":
-			m.usage.PromptTokens, _ = scanner.count()
+			m.prompt, _ = scanner.count()
 		case "completion_tokens":
-			m.usage.CompletionTokens, _ = scanner.count()
+			m.tokens, _ = scanner.count()
 		case "cached_tokens":
-			if cached, ok := scanner.count(); ok {
-				m.usage.CachedTokens = &cached
-			}
+			m.cached, m.hasCache = scanner.count()
 		case "finish_reason":
 			m.readFinish(scanner)
 		case "output_token_logprobs":
@@ -199,7 +199,16 @@ func (m *sglangMeta) read(scanner *scan) {
 			scanner.skip()
 		}
 	}
-	m.usage.TotalTokens = m.usage.PromptTokens + m.usage.CompletionTokens
+}
+
+// usage is what the event says of tokens.
+func (m *sglangMeta) usage() *inference.Usage {
+	usage := &inference.Usage{PromptTokens: m.prompt, CompletionTokens: m.tokens, TotalTokens: m.prompt + m.tokens}
+	if m.hasCache {
+		cached := m.cached // a copy: events that end nothing are not to allocate
+		usage.CachedTokens = &cached
+	}
+	return usage
 }
 
 // readTriple reads [logprob, token id, text].
