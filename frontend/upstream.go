@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"signalbox/discovery"
 	"signalbox/discovery/mem"
 	"signalbox/inference"
@@ -97,6 +99,19 @@ func (u *Upstream) Leave(s *upstream.Server) {
 	u.mutex.Unlock()
 	if member != nil {
 		_ = member.backend.Close(context.Background()) // it takes its records along
+	}
+}
+
+// Observe shows scrapers which of the configured servers are workers now.
+func (u *Upstream) Observe(registry prometheus.Registerer, servers []upstream.Config) {
+	for _, c := range servers {
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "signalbox_upstream_up", Help: "Whether a plain server is a worker now",
+			ConstLabels: prometheus.Labels{"server": c.URL}}, func() float64 {
+			if s := u.server(upstream.Identity(c.URL)); s != nil {
+				return 1
+			}
+			return 0
+		}))
 	}
 }
 

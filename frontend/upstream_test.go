@@ -101,6 +101,7 @@ func plain(t *testing.T, mode string, servers []*fakeengine.Engine, describe fun
 		o.Loader = &FileLoader{Resolver: &card.Resolver{CacheDir: t.TempDir()}}
 		o.Logger = logger
 		o.Metrics = prometheus.NewRegistry()
+		roster.Observe(o.Metrics, configs)
 		if change != nil {
 			change(o)
 		}
@@ -419,9 +420,15 @@ func TestPlainServersStandBesideOtherWorkers(t *testing.T) {
 	if status, answer := p.post("/v1/chat/completions", `{"model":"plain","max_tokens":1,"messages":[{"role":"user","content":"x"}]}`); status != http.StatusOK || !strings.Contains(answer, `"model":"plain"`) {
 		t.Errorf("%d %s", status, answer)
 	}
+	if metrics := p.get("/metrics"); !strings.Contains(metrics, `signalbox_upstream_up{server="`+servers[0].URL()+`"} 1`) {
+		t.Error("the server is not shown to scrapers")
+	}
 	if got := string(servers[0].Seen()[0].Body["model"]); got != `"m"` {
 		t.Errorf("the server was asked for model %s, want its own name", got)
 	}
 	servers[0].Close()
 	waitFor(t, func() bool { return len(p.frontend.manager.Instances()) == 1 })
+	if metrics := p.get("/metrics"); !strings.Contains(metrics, `signalbox_upstream_up{server="`+servers[0].URL()+`"} 0`) {
+		t.Error("the server that has gone is not shown to scrapers")
+	}
 }

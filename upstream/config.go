@@ -43,7 +43,8 @@ type Config struct {
 	Name  string `yaml:"name"`
 	// Serves is what it can be asked for: chat, completions, embeddings, joined by "|"; "" is "chat|completions".
 	Serves string `yaml:"serves"`
-	// Tokenizer is the directory of the model's tokenizer and template. Prompts go to the server as tokens where it is set.
+	// Tokenizer is the directory of the model's tokenizer and template, or a name that [Source] can locate. Prompts go to the server as
+	// tokens where it is set.
 	Tokenizer string `yaml:"tokenizer"`
 	// Template is a chat template that replaces the one of the directory.
 	Template string `yaml:"chat_template"`
@@ -189,7 +190,7 @@ func (c *Config) checkFiles() error {
 	}
 	if c.Tokenizer != "" {
 		if info, err := os.Stat(c.Tokenizer); err != nil || !info.IsDir() {
-			return fmt.Errorf("tokenizer is %q; want the directory of a model's tokenizer files", c.Tokenizer)
+			return fmt.Errorf("tokenizer is %q; want the directory of a model's tokenizer files, or the name of a repository in the local cache of the hub", c.Tokenizer)
 		}
 		absolute, err := filepath.Abs(c.Tokenizer)
 		if err != nil {
@@ -230,14 +231,29 @@ func (c *Config) inherit(defaults *Config) {
 	}
 }
 
-// Read returns the servers of the words, each of which is one URL or several joined by commas, and of the file; "" is no file. Those
-// without a tokenizer take the given one; "" is none. A URL that comes twice is a mistake.
-func Read(words []string, name, tokenizer string) ([]Config, error) {
+// Source is where servers are named.
+type Source struct {
+	// Words are one URL each, or several joined by commas; File is a YAML file, "" for none.
+	Words []string
+	File  string
+	// Tokenizer is the one of servers that name none; "" is none. Locate finds the directory of a tokenizer that is named otherwise, as
+	// by a repository; "" is not found.
+	Tokenizer string
+	Locate    func(name string) (directory string)
+}
+
+// Read returns the servers of a source. A URL that comes twice is a mistake.
+func (source Source) Read() ([]Config, error) {
 	var all []Config
 	known := make(map[string]bool)
 	add := func(c Config, from string) error {
 		if c.Tokenizer == "" && !slices.Contains(c.Ask(), Embeddings) {
-			c.Tokenizer = tokenizer
+			c.Tokenizer = source.Tokenizer
+		}
+		if _, err := os.Stat(c.Tokenizer); c.Tokenizer != "" && err != nil && source.Locate != nil {
+			if found := source.Locate(c.Tokenizer); found != "" {
+				c.Tokenizer = found
+			}
 		}
 		if err := c.complete(); err != nil {
 			return fmt.Errorf("%s: %w", from, err)
@@ -249,7 +265,7 @@ func Read(words []string, name, tokenizer string) ([]Config, error) {
 		all = append(all, c)
 		return nil
 	}
-	for _, word := range words {
+	for _, word := range source.Words {
 		for one := range strings.SplitSeq(word, ",") {
 			if one = strings.TrimSpace(one); one == "" {
 				continue
@@ -263,15 +279,15 @@ func Read(words []string, name, tokenizer string) ([]Config, error) {
 			}
 		}
 	}
-	if name == "" {
+	if source.File == "" {
 		return all, nil
 	}
-	listed, err := readFile(name)
+	listed, err := readFile(source.File)
 	if err != nil {
 		return nil, err
 	}
 	for i, c := range listed {
-		if err := add(c, fmt.Sprintf("%s: servers[%d]", name, i)); err != nil {
+		if err := add(c, fmt.Sprintf("%s: servers[%d]", source.File, i)); err != nil {
 			return nil, err
 		}
 	}

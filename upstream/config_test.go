@@ -11,8 +11,8 @@ import (
 
 func TestServersOfWords(t *testing.T) {
 	folder := t.TempDir()
-	got, err := Read([]string{"http://a:8000, http://b:8000/v1/?kind=vllm&model=m&name=n&tokenizer=" + folder + "&kv_events=5557&kv_replay=tcp://b:5558&ranks=2&context_length=4096&block_size=32&blocks=100",
-		"https://c/base?serves=embeddings"}, "", folder)
+	got, err := Source{Words: []string{"http://a:8000, http://b:8000/v1/?kind=vllm&model=m&name=n&tokenizer=" + folder + "&kv_events=5557&kv_replay=tcp://b:5558&ranks=2&context_length=4096&block_size=32&blocks=100",
+		"https://c/base?serves=embeddings"}, Tokenizer: folder}.Read()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestServersOfAFile(t *testing.T) {
 		}
 	}
 	write("defaults:\n  tokenizer: " + folder + "\n  kind: vllm\nservers:\n- url: http://a:1\n  kv_events: \"5557\"\n- url: http://b:1\n  kind: sglang\n  ranks: 3\n")
-	got, err := Read([]string{"http://c:1"}, name, "")
+	got, err := Source{Words: []string{"http://c:1"}, File: name}.Read()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestServersOfAFile(t *testing.T) {
 		"nonsense": "want defaults and servers",
 	} {
 		write(text)
-		if _, err := Read([]string{"http://c:1"}, name, ""); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), name) {
+		if _, err := (Source{Words: []string{"http://c:1"}, File: name}).Read(); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%q: %v; want the file and %q", text, err, says)
 		}
 	}
@@ -82,10 +82,27 @@ func TestWrongServersAreNamed(t *testing.T) {
 		"http://a?api_key_env=NOT_SET_ANYHOW": "not set",
 		"http://a,http://a/v1":                "named twice",
 	} {
-		if _, err := Read([]string{word}, "", ""); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := (Source{Words: []string{word}}).Read(); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v; want %q", word, err, says)
 		} else if strings.Contains(err.Error(), "secret@") && strings.Contains(err.Error(), "url is") && strings.Count(err.Error(), "secret") > 1 {
 			t.Errorf("%s: the password is told: %v", word, err)
 		}
+	}
+}
+
+func TestTokenizersAreLocated(t *testing.T) {
+	folder := t.TempDir()
+	source := Source{Words: []string{"http://a?tokenizer=org/model"}, Locate: func(name string) string {
+		if name == "org/model" {
+			return folder
+		}
+		return ""
+	}}
+	if got, err := source.Read(); err != nil || got[0].Tokenizer != folder {
+		t.Errorf("%+v, %v", got, err)
+	}
+	source.Words = []string{"http://a?tokenizer=org/other"}
+	if _, err := source.Read(); err == nil || !strings.Contains(err.Error(), "org/other") {
+		t.Errorf("a tokenizer that is nowhere: %v", err)
 	}
 }

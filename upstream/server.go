@@ -40,7 +40,7 @@ const defaultBlock = 16
 
 // newServer makes a server of its configuration and what it says.
 func newServer(c Config, about About) *Server {
-	s := &Server{Config: c, ID: identity(c.URL), About: about}
+	s := &Server{Config: c, ID: Identity(c.URL), About: about}
 	s.gone, s.vanish = context.WithCancelCause(context.Background())
 	if c.ContextLength > 0 {
 		s.About.ContextLength = c.ContextLength
@@ -57,8 +57,8 @@ func newServer(c Config, about About) *Server {
 	return s
 }
 
-// identity makes a worker id below 2⁶³ of a URL.
-func identity(url string) uint64 {
+// Identity is the worker id of the server at a URL, from 1 to 2⁶³-1.
+func Identity(url string) uint64 {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(url)) // a hash never fails to write
 	return max(1, hash.Sum64()>>1)

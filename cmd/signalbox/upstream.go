@@ -6,6 +6,7 @@ import (
 
 	"signalbox/discovery"
 	"signalbox/frontend"
+	"signalbox/model/card"
 	"signalbox/settings"
 	"signalbox/upstream"
 )
@@ -21,6 +22,7 @@ func joinUpstream(s *settings.Frontend, l *links, options *frontend.Options, log
 	roster := frontend.NewUpstream(client, discovery.NamespaceFilter{Exact: s.Discovery.Namespace, Prefix: s.Discovery.NamespacePrefix}, logger)
 	l.route.Events = roster.Events(l.events)
 	options.Backend, options.Transport = roster.Backend(options.Backend), roster.Transport(options.Transport)
+	roster.Observe(options.Metrics, servers)
 	fleet := upstream.Watch(client, servers, roster, upstream.FleetOptions{Every: s.Upstream.Every, Logger: logger})
 	return func() {
 		fleet.Close()
@@ -31,14 +33,18 @@ func joinUpstream(s *settings.Frontend, l *links, options *frontend.Options, log
 
 // upstreamServers reads which servers there are.
 func upstreamServers(s *settings.Frontend) ([]upstream.Config, error) {
-	servers, err := upstream.Read(s.Upstream.Servers, "", s.Discovery.ModelPath)
+	hub := card.HubFromEnvironment()
+	source := upstream.Source{Words: s.Upstream.Servers, Tokenizer: s.Discovery.ModelPath,
+		Locate: func(name string) string { return hub.Directory(name, "tokenizer.json") }}
+	servers, err := source.Read()
 	if err != nil {
 		return nil, fmt.Errorf("--upstream: %w", err)
 	}
 	if s.Upstream.File == "" {
 		return servers, nil
 	}
-	listed, err := upstream.Read(nil, s.Upstream.File, s.Discovery.ModelPath)
+	source.Words, source.File = nil, s.Upstream.File
+	listed, err := source.Read()
 	if err != nil {
 		return nil, fmt.Errorf("--upstream-config: %w", err)
 	}

@@ -86,6 +86,14 @@ func (h Hub) cached(repository, name string) string {
 	return ""
 }
 
+// Directory returns the folder of a repository's local copy in which there is such a file; "" when there is none.
+func (h Hub) Directory(repository, name string) string {
+	if found := h.cached(repository, name); found != "" {
+		return filepath.Dir(found)
+	}
+	return ""
+}
+
 func (h Hub) address(repository, name string) string {
 	endpoint := h.Endpoint
 	if endpoint == "" {

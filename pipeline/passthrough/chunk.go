@@ -15,6 +15,9 @@ type chunkReader struct {
 	usage        pipeline.Usage
 	opened, done []bool // per choice
 	ended        int
+	// expected is how many choices there will be; early is what was told of tokens before all of them had ended, by servers that count
+	// each choice by itself.
+	expected, early int
 }
 
 // maxChoices bounds the index of a choice.
@@ -33,13 +36,20 @@ func (c *chunkReader) read(text []byte) error {
 	if root.Kind() != jsontape.Object {
 		return errors.New("a chunk that is no object")
 	}
-	for _, choice := range root.Get("choices").Elements {
+	choices, before := root.Get("choices"), c.ended
+	for _, choice := range choices.Elements {
 		if err := c.choice(choice); err != nil {
 			return err
 		}
 	}
 	if usage := root.Get("usage"); usage.Present() {
 		c.readUsage(usage)
+		switch ends := choices.Len() == 0 || c.ended > before; {
+		case ends && c.ended < c.expected:
+			c.early += c.usage.CompletionTokens
+		case ends:
+			c.usage.CompletionTokens += c.early
+		}
 	}
 	return nil
 }

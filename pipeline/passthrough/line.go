@@ -43,6 +43,9 @@ func (l *Line) Generate(ctx context.Context, job *pipeline.Job) (*Run, error) {
 	placed.Model, placed.TokenIDs = l.Model, routingTokens(job)
 	ctx, cancel := context.WithCancel(ctx)
 	r := &Run{line: l, job: job, request: placed, body: body, context: ctx, cancel: cancel}
+	if n := job.Request.Sampling.N; n != nil {
+		r.reader.expected = int(*n)
+	}
 	r.how.Explain = l.OnDecision != nil
 	r.how.Received = job.Received
 	if err := r.start(); err != nil {

@@ -87,6 +87,24 @@ func TestChunksBecomeDeltas(t *testing.T) {
 	if diff := cmp.Diff(want, c.deltas); diff != "" || !c.finished() {
 		t.Errorf("finished: %t\n%s", c.finished(), diff)
 	}
+	for _, texts := range [][]string{ // of a server that counts each choice by itself
+		{`{"choices":[{"index":0,"text":"x","finish_reason":"stop"}]}`, `{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":3}}`,
+			`{"choices":[{"index":1,"text":"y","finish_reason":"stop"}]}`, `{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":4}}`},
+		{`{"choices":[{"index":1,"text":"x","finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":3}}`,
+			`{"choices":[{"index":0,"text":"y","finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":4}}`},
+		{`{"choices":[{"index":1,"text":"x","finish_reason":"stop"}]}`, `{"choices":[{"index":0,"text":"y","finish_reason":"stop"}]}`,
+			`{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":7}}`}, // and of one that counts all
+	} {
+		c = chunkReader{expected: 2}
+		for _, text := range texts {
+			if err := c.read([]byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.usage.PromptTokens != 5 || c.usage.CompletionTokens != 7 {
+			t.Errorf("usage %+v, want 5 and 3+4 tokens", c.usage)
+		}
+	}
 	for _, text := range []string{`[]`, `nonsense`, `{"choices":[{"index":1000000}]}`} {
 		if err := c.read([]byte(text)); err == nil {
 			t.Errorf("%s is taken", text)
