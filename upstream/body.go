@@ -36,7 +36,7 @@ func limit(s *Server, r *inference.Request) uint32 {
 }
 
 // unsupported refuses what no server can be asked with tokens.
-func unsupported(r *inference.Request) error {
+func unsupported(s *Server, r *inference.Request) error {
 	refuse := func(what string) error {
 		return &inference.Error{Kind: inference.InvalidArgument, Message: what + " for a plain server", Public: what + " cannot be had of this model's server"}
 	}
@@ -54,6 +54,8 @@ func unsupported(r *inference.Request) error {
 		return refuse("best_of")
 	case r.PrefillResult != nil || r.Bootstrap != nil:
 		return refuse("a separate prefill")
+	case r.Routing.CacheSalt != "" && s.About.Kind != VLLM: // tenants would share what they must not
+		return refuse("cache_salt")
 	case r.Routing.LoRAName != "":
 		return refuse("an adapter")
 	}

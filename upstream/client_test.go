@@ -129,8 +129,9 @@ func TestALimitIsAlwaysTold(t *testing.T) {
 }
 
 func TestWhatNoServerCanDoIsRefused(t *testing.T) {
-	_, s, client := engine(t, fakeengine.VLLM, Config{})
+	_, s, client := engine(t, fakeengine.SGLang, Config{})
 	for name, change := range map[string]func(*inference.Request){
+		"salt":     func(r *inference.Request) { r.Routing.CacheSalt = "tenant" },
 		"media":    func(r *inference.Request) { r.MultiModal = map[string][]inference.Media{"image_url": {{URL: "x"}}} },
 		"beams":    func(r *inference.Request) { r.Sampling.UseBeamSearch = number(true) },
 		"prefill":  func(r *inference.Request) { r.PrefillResult = &inference.PrefillResult{} },

@@ -10,7 +10,7 @@ import (
 
 // Send asks the server with tokens and returns its answer as soon as the server has begun it.
 func (c *Client) Send(ctx context.Context, s *Server, r *inference.Request) (inference.Stream, error) {
-	if err := unsupported(r); err != nil {
+	if err := unsupported(s, r); err != nil {
 		return nil, err
 	}
 	var reading dialect

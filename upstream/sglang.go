@@ -125,7 +125,7 @@ func (sglang) event(s *stream, data []byte) error {
 	total := m.tokens
 	ids := s.ids[first:]
 	if len(ids) == 0 && total > c.tokens && len(text) > 0 {
-		return &inference.Error{Kind: inference.ProtocolViolation, Message: "server " + s.server.URL + " tells no output_ids: it needs SGLang 0.4.7 or newer"}
+		return &inference.Error{Kind: inference.ProtocolViolation, Message: "server " + s.server.URL + " tells no output_ids, as releases of SGLang before 0.5 may not"}
 	}
 	out.TokenIDs = newest(ids, c.tokens, total)
 	out.Logprobs = newest(m.logprobs, c.tokens, total)
@@ -163,9 +163,14 @@ func (sglang) event(s *stream, data []byte) error {
 }
 
 // newest returns what is new of a list that holds everything so far, or the new ones alone: have were told before, total are there now.
+// A list of everything may have grown since its total was noted; what is beyond comes with the next event.
 func newest[T any](list []T, have, total uint32) []T {
-	if uint32(len(list)) == total && have <= total {
-		return list[have:]
+	if total == 0 { // nobody says
+		return list
+	}
+	list = list[:min(uint32(len(list)), total)]
+	if uint32(len(list)) > total-min(have, total) {
+		return list[min(have, uint32(len(list))):]
 	}
 	return list
 }

@@ -73,6 +73,11 @@ func TestAnswersAreRead(t *testing.T) {
 			[]inference.Output{{TokenIDs: []uint32{1}, Logprobs: []float64{-1.5}, TopLogprobs: [][]inference.TopToken{{{Rank: 1, TokenID: 1, Logprob: -1.5}, {Rank: 2, TokenID: 3, Logprob: -2}}}},
 				{TokenIDs: []uint32{2}, Logprobs: []float64{-0.5}, TopLogprobs: [][]inference.TopToken{nil}, Finish: inference.FinishLength,
 					Usage: &inference.Usage{PromptTokens: 8, CompletionTokens: 2, TotalTokens: 10, CachedTokens: number(uint32(4))}}}},
+		"SGLang, all so far, which has grown meanwhile": {sglang{}, []string{
+			`{"text":null,"output_ids":[1,2],"meta_info":{"completion_tokens":1}}`, `{"text":null,"output_ids":[1,2],"meta_info":{"completion_tokens":2}}`,
+			`{"text":null,"output_ids":[1,2,3,4],"meta_info":{"completion_tokens":4,"finish_reason":{"type":"stop","matched":4}}}`},
+			[]inference.Output{{TokenIDs: []uint32{1}}, {TokenIDs: []uint32{2}},
+				{TokenIDs: []uint32{3, 4}, Finish: inference.FinishEOS, Usage: &inference.Usage{CompletionTokens: 4, TotalTokens: 4}}}},
 		"SGLang, the new ones alone": {sglang{}, []string{
 			`{"output_ids":[1,2],"meta_info":{"completion_tokens":2}}`, `{"output_ids":[3],"meta_info":{"completion_tokens":3,"finish_reason":{"type":"stop","matched":"x"}}}`},
 			[]inference.Output{{TokenIDs: []uint32{1, 2}},
