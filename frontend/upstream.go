@@ -106,8 +106,8 @@ func (u *Upstream) Leave(s *upstream.Server) {
 func (u *Upstream) Observe(registry prometheus.Registerer, servers []upstream.Config) {
 	for _, c := range servers {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "signalbox_upstream_up", Help: "Whether a plain server is a worker now",
-			ConstLabels: prometheus.Labels{"server": c.URL}}, func() float64 {
-			if s := u.server(upstream.Identity(c.URL)); s != nil {
+			ConstLabels: prometheus.Labels{"server": c.Key()}}, func() float64 {
+			if s := u.server(upstream.Identity(c.Key())); s != nil {
 				return 1
 			}
 			return 0

@@ -208,3 +208,26 @@ func TestExperimentalParsersAreNamed(t *testing.T) {
 		t.Errorf("%v %v", warnings, err)
 	}
 }
+
+func TestPlainServersNeedNoStore(t *testing.T) {
+	for _, c := range []struct {
+		args, environ []string
+		backend       string
+	}{
+		{nil, nil, "etcd"},
+		{[]string{"--upstream", "http://a:1", "--upstream", "http://b:1"}, nil, "mem"},
+		{nil, []string{"SIGNALBOX_UPSTREAM=http://a:1 http://b:1"}, "mem"},
+		{[]string{"--upstream-config", "servers.yaml"}, nil, "mem"},
+		{[]string{"--upstream", "http://a:1", "--discovery-backend", "etcd"}, nil, "etcd"},
+		{[]string{"--upstream", "http://a:1"}, []string{"DYN_DISCOVERY_BACKEND=file"}, "file"},
+	} {
+		f, _, err := LoadFrontend(c.args, c.environ)
+		if err != nil || f.Discovery.Backend != c.backend {
+			t.Errorf("%v %v: %q, %v; want %q", c.args, c.environ, f.Discovery.Backend, err, c.backend)
+		}
+	}
+	f, _, err := LoadFrontend([]string{"--upstream", "http://a:1", "--upstream", "http://b:1"}, nil)
+	if err != nil || len(f.Upstream.Servers) != 2 {
+		t.Errorf("%v, %v; want both servers", f, err)
+	}
+}

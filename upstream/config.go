@@ -65,6 +65,14 @@ type Config struct {
 	KeyEnv string `yaml:"api_key_env"`
 }
 
+// Key names a server among all: its URL, and the model where one is named, for a server may have several.
+func (c *Config) Key() string {
+	if c.Model == "" {
+		return c.URL
+	}
+	return c.URL + "#" + c.Model
+}
+
 // Ask returns the kinds of use that the configuration names.
 func (c *Config) Ask() []string {
 	if c.Serves == "" {
@@ -242,7 +250,7 @@ type Source struct {
 	Locate    func(name string) (directory string)
 }
 
-// Read returns the servers of a source. A URL that comes twice is a mistake.
+// Read returns the servers of a source. A URL that comes twice, with the same model or without any, is a mistake.
 func (source Source) Read() ([]Config, error) {
 	var all []Config
 	known := make(map[string]bool)
@@ -258,10 +266,10 @@ func (source Source) Read() ([]Config, error) {
 		if err := c.complete(); err != nil {
 			return fmt.Errorf("%s: %w", from, err)
 		}
-		if known[c.URL] {
-			return fmt.Errorf("%s: %s is named twice", from, c.URL)
+		if known[c.Key()] {
+			return fmt.Errorf("%s: %s is named twice; several models of one server need a model each", from, c.Key())
 		}
-		known[c.URL] = true
+		known[c.Key()] = true
 		all = append(all, c)
 		return nil
 	}

@@ -81,12 +81,23 @@ func TestWrongServersAreNamed(t *testing.T) {
 		"http://a?serves=poems":               "chat, completions and embeddings",
 		"http://a?api_key_env=NOT_SET_ANYHOW": "not set",
 		"http://a,http://a/v1":                "named twice",
+		"http://a?model=m,http://a/?model=m":  "named twice",
 	} {
 		if _, err := (Source{Words: []string{word}}).Read(); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v; want %q", word, err, says)
 		} else if strings.Contains(err.Error(), "secret@") && strings.Contains(err.Error(), "url is") && strings.Count(err.Error(), "secret") > 1 {
 			t.Errorf("%s: the password is told: %v", word, err)
 		}
+	}
+}
+
+func TestOneServerMayHaveSeveralModels(t *testing.T) {
+	got, err := Source{Words: []string{"http://a?model=m", "http://a?model=n"}}.Read()
+	if err != nil || len(got) != 2 {
+		t.Fatal(got, err)
+	}
+	if newServer(got[0], About{}).ID == newServer(got[1], About{}).ID {
+		t.Error("two models of a server are one worker")
 	}
 }
 

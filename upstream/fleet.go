@@ -71,9 +71,9 @@ func Watch(client *Client, servers []Config, roster Roster, options FleetOptions
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &Fleet{options: options, client: client, roster: roster, cancel: cancel, states: make(map[string]State, len(servers))}
 	for _, config := range servers {
-		f.states[config.URL] = State{}
+		f.states[config.Key()] = State{}
 		f.wait.Go(func() { // ends with ctx
-			w := &watcher{fleet: f, config: config, logger: options.Logger.With("server", config.URL)}
+			w := &watcher{fleet: f, config: config, logger: options.Logger.With("server", config.Key())}
 			w.run(ctx)
 		})
 	}
@@ -86,16 +86,16 @@ func (f *Fleet) Close() {
 	f.wait.Wait()
 }
 
-// State returns how the server of a URL is doing.
-func (f *Fleet) State(url string) State {
+// State returns how the server with a key is doing.
+func (f *Fleet) State(key string) State {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
-	return f.states[url]
+	return f.states[key]
 }
 
-func (f *Fleet) set(url string, state State) {
+func (f *Fleet) set(key string, state State) {
 	f.mutex.Lock()
-	f.states[url] = state
+	f.states[key] = state
 	f.mutex.Unlock()
 }
 
@@ -157,7 +157,7 @@ func (w *watcher) look(ctx context.Context) {
 		return
 	}
 	w.joined, w.problem = fresh, ""
-	w.fleet.set(w.config.URL, State{Server: fresh})
+	w.fleet.set(w.config.Key(), State{Server: fresh})
 	w.logger.Info("a server has joined", "kind", string(fresh.About.Kind), "version", fresh.About.Version, "model", fresh.ServedName(), "server_model", fresh.About.Model,
 		"asked_with", fresh.mode(), "context_length", fresh.About.ContextLength, "block_size", fresh.About.BlockSize, "kv_events", fresh.Events)
 }
@@ -191,7 +191,7 @@ func (w *watcher) judge(ctx context.Context, err error) {
 // out notes why the server is out; what is known already is not said again.
 func (w *watcher) out(err error) {
 	text := err.Error()
-	w.fleet.set(w.config.URL, State{Problem: text})
+	w.fleet.set(w.config.Key(), State{Problem: text})
 	if text != w.problem {
 		w.problem = text
 		w.logger.Warn("a server cannot be used yet; it is looked at again", "error", err, "every", w.fleet.options.Every)
@@ -209,7 +209,7 @@ func (w *watcher) leave(why string) {
 	w.fleet.roster.Leave(w.joined)
 	w.joined.leave()
 	w.joined = nil
-	w.fleet.set(w.config.URL, State{Problem: why})
+	w.fleet.set(w.config.Key(), State{Problem: why})
 }
 
 // ping asks the server whether it is well. Those that have no route for that are asked for their models.

@@ -12,7 +12,7 @@ import (
 // Server is one server that can be sent to.
 type Server struct {
 	Config
-	// ID is the worker's identity in routing: the same for the same URL, in every process and after every start.
+	// ID is the worker's identity in routing: the same for the same key, in every process and after every start.
 	ID uint64
 	// About is what the server says about itself, with what the configuration says in its place.
 	About About
@@ -40,7 +40,7 @@ const defaultBlock = 16
 
 // newServer makes a server of its configuration and what it says.
 func newServer(c Config, about About) *Server {
-	s := &Server{Config: c, ID: Identity(c.URL), About: about}
+	s := &Server{Config: c, ID: Identity(c.Key()), About: about}
 	s.gone, s.vanish = context.WithCancelCause(context.Background())
 	if c.ContextLength > 0 {
 		s.About.ContextLength = c.ContextLength
@@ -57,10 +57,10 @@ func newServer(c Config, about About) *Server {
 	return s
 }
 
-// Identity is the worker id of the server at a URL, from 1 to 2⁶³-1.
-func Identity(url string) uint64 {
+// Identity is the worker id of the server with a key, from 1 to 2⁶³-1.
+func Identity(key string) uint64 {
 	hash := fnv.New64a()
-	_, _ = hash.Write([]byte(url)) // a hash never fails to write
+	_, _ = hash.Write([]byte(key)) // a hash never fails to write
 	return max(1, hash.Sum64()>>1)
 }
 

@@ -50,8 +50,8 @@ func upstreamServers(s *settings.Frontend) ([]upstream.Config, error) {
 	}
 	for _, one := range listed {
 		for _, other := range servers {
-			if one.URL == other.URL {
-				return nil, fmt.Errorf("--upstream-config: %s is named by --upstream too", one.URL)
+			if one.Key() == other.Key() {
+				return nil, fmt.Errorf("--upstream-config: %s is named by --upstream too", one.Key())
 			}
 		}
 	}
