@@ -187,6 +187,48 @@ func TestPlainServersAreRoutedByTheirOwnEvents(t *testing.T) {
 	}
 }
 
+func TestRanksOfPlainServers(t *testing.T) {
+	for _, kind := range []fakeengine.Kind{fakeengine.VLLM, fakeengine.SGLang} {
+		e, err := fakeengine.StartRanks(kind, "m", true, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(e.Close)
+		p := plain(t, KVMode, []*fakeengine.Engine{e}, func(e *fakeengine.Engine, c *upstream.Config) {
+			withTokens(e, c)
+			c.Ranks = 2
+		}, nil)
+		p.waitReady(1)
+		waitFor(t, func() bool { return e.Listeners() == 2 })
+		for number := range 4 {
+			path, body := "/v1/completions", completion(plainPrompt(number, 64), "")
+			if kind == fakeengine.SGLang {
+				path, body = "/generate", strings.Replace(body, `"prompt"`, fmt.Sprintf(`"data_parallel_rank":%d,"input_ids"`, number%2), 1)
+			}
+			request, err := http.NewRequest(http.MethodPost, e.URL()+path, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set("X-Data-Parallel-Rank", fmt.Sprint(number%2))
+			response, err := http.DefaultClient.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, response.Body)
+			response.Body.Close()
+		}
+		waitFor(t, func() bool { return p.feeds.batches() >= 16 })
+		for number := range 4 {
+			if status, answer := p.post("/v1/completions", completion(append(plainPrompt(number, 64), 999), `,"max_tokens":2`)); status != http.StatusOK || !strings.Contains(answer, `"cached_tokens":64`) {
+				t.Errorf("%s, prompt %d: %d %s; want the rank that has its 64 tokens", kind, number, status, answer)
+			}
+			if seen := e.Seen(); seen[len(seen)-1].Rank != uint32(number%2) {
+				t.Errorf("%s, prompt %d went to rank %d", kind, number, seen[len(seen)-1].Rank)
+			}
+		}
+	}
+}
+
 func TestPlainServersWithoutEventsArePredicted(t *testing.T) {
 	for _, kind := range []fakeengine.Kind{fakeengine.VLLM, fakeengine.SGLang} {
 		p := plain(t, KVMode, fakes(t, kind, 3, false), withTokens, nil)

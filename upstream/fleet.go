@@ -71,7 +71,6 @@ func Watch(client *Client, servers []Config, roster Roster, options FleetOptions
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &Fleet{options: options, client: client, roster: roster, cancel: cancel, states: make(map[string]State, len(servers))}
 	for _, config := range servers {
-		f.states[config.Key()] = State{}
 		f.wait.Go(func() { // ends with ctx
 			w := &watcher{fleet: f, config: config, logger: options.Logger.With("server", config.Key())}
 			w.run(ctx)

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"sync"
 
 	"github.com/tinylib/msgp/msgp"
@@ -43,16 +44,22 @@ type Engine struct {
 	Incremental bool
 
 	server *httptest.Server
-	events *zmq.Publisher // nil for none
+	ranks  []*rank // one for each data-parallel rank
 
-	mutex    sync.Mutex
+	mutex  sync.Mutex
+	seen   []Request
+	left   int // requests that the client broke off
+	refuse *refusal
+	breaks int           // tokens after which the next streams break off; 0 for none
+	gate   chan struct{} // streams wait for it after their first token; nil for none
+}
+
+// rank is a data-parallel rank's cache.
+type rank struct {
+	number   uint32
+	events   *zmq.Publisher // nil for none
 	sequence uint64
 	blocks   map[uint64]bool // by the hash of all tokens up to the block's end
-	seen     []Request
-	left     int // requests that the client broke off
-	refuse   *refusal
-	breaks   int           // tokens after which the next streams break off; 0 for none
-	gate     chan struct{} // streams wait for it after their first token; nil for none
 }
 
 type refusal struct {
@@ -66,8 +73,9 @@ type Request struct {
 	Path   string
 	Header http.Header
 	Body   map[string]json.RawMessage
-	// Cached is how many tokens of the prompt were in the cache.
+	// Cached is how many tokens of the prompt were in the cache of the Rank that it went to.
 	Cached int
+	Rank   uint32
 }
 
 // Prompt returns the prompt's tokens.
@@ -82,16 +90,45 @@ func (r Request) Prompt() (ids []uint32) {
 
 // Start starts an engine. With events it publishes what it stores.
 func Start(kind Kind, model string, events bool) (*Engine, error) {
-	e := &Engine{Kind: kind, Model: model, Length: 4096, Answer: []uint32{300}, blocks: make(map[uint64]bool)}
+	return StartRanks(kind, model, events, 1)
+}
+
+// StartRanks starts an engine of several data-parallel ranks, which publish at neighbouring ports.
+func StartRanks(kind Kind, model string, events bool, count int) (*Engine, error) {
+	e := &Engine{Kind: kind, Model: model, Length: 4096, Answer: []uint32{300}}
+	for number := range count {
+		e.ranks = append(e.ranks, &rank{number: uint32(number), blocks: make(map[uint64]bool)})
+	}
 	if events {
-		publisher, err := zmq.Listen("127.0.0.1:0")
-		if err != nil {
+		if err := e.listen(); err != nil {
 			return nil, err
 		}
-		e.events = publisher
 	}
 	e.server = httptest.NewServer(e.handler())
 	return e, nil
+}
+
+// listen opens neighbouring ports for all ranks. A neighbour that is taken asks for another beginning.
+func (e *Engine) listen() (err error) {
+	for range 100 {
+		port := 0
+		for _, r := range e.ranks {
+			if r.events, err = zmq.Listen(fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
+				break
+			}
+			port = r.events.Port() + 1
+		}
+		if err == nil {
+			return nil
+		}
+		for _, r := range e.ranks {
+			if r.events != nil {
+				_ = r.events.Close()
+				r.events = nil
+			}
+		}
+	}
+	return err
 }
 
 func (e *Engine) handler() http.Handler {
@@ -119,23 +156,30 @@ func (e *Engine) handler() http.Handler {
 // URL is where the engine listens, Events where it publishes.
 func (e *Engine) URL() string { return e.server.URL }
 
-// Events is where it publishes its events; "" when it does not.
+// Events is where its first rank publishes its events; "" when it does not.
 func (e *Engine) Events() string {
-	if e.events == nil {
+	if e.ranks[0].events == nil {
 		return ""
 	}
-	return fmt.Sprintf("tcp://127.0.0.1:%d", e.events.Port())
+	return fmt.Sprintf("tcp://127.0.0.1:%d", e.ranks[0].events.Port())
 }
 
-// Listeners is how many follow its events.
-func (e *Engine) Listeners() int { return e.events.Subscribers() }
+// Listeners is how many follow the events of its ranks.
+func (e *Engine) Listeners() (count int) {
+	for _, r := range e.ranks {
+		count += r.events.Subscribers()
+	}
+	return count
+}
 
 // Close ends the engine at once, its streams with it.
 func (e *Engine) Close() {
 	e.server.CloseClientConnections()
 	e.server.Close()
-	if e.events != nil {
-		_ = e.events.Close()
+	for _, r := range e.ranks {
+		if r.events != nil {
+			_ = r.events.Close()
+		}
 	}
 }
 
@@ -195,7 +239,8 @@ func (e *Engine) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	prompt := request.Prompt()
-	request.Cached = e.store(prompt)
+	request.Rank = e.rankOf(request)
+	request.Cached = e.ranks[request.Rank].store(prompt)
 	e.seen = append(e.seen, request)
 	breaks, gate := e.breaks, e.gate
 	e.mutex.Unlock()
@@ -240,9 +285,22 @@ func (e *Engine) limit(r Request) int {
 	return limit
 }
 
+// rankOf is the rank that a request names, as either engine lets it; the first for none.
+func (e *Engine) rankOf(r Request) uint32 {
+	text := r.Header.Get("X-Data-Parallel-Rank")
+	if raw := r.Body["data_parallel_rank"]; raw != nil {
+		text = string(raw)
+	}
+	number, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || number >= uint64(len(e.ranks)) {
+		return 0
+	}
+	return uint32(number)
+}
+
 // store puts the whole blocks of a prompt into the cache and publishes them. It returns how many tokens were there. The caller holds the
-// lock.
-func (e *Engine) store(prompt []uint32) (cached int) {
+// engine's lock.
+func (r *rank) store(prompt []uint32) (cached int) {
 	hash := fnv.New64a()
 	parent, hasParent, hit := uint64(0), false, true
 	for at := 0; at+BlockSize <= len(prompt); at += BlockSize {
@@ -251,14 +309,14 @@ func (e *Engine) store(prompt []uint32) (cached int) {
 			_ = binary.Write(hash, binary.LittleEndian, id) // a hash never fails to write
 		}
 		own := hash.Sum64()
-		if e.blocks[own] {
+		if r.blocks[own] {
 			if hit {
 				cached += BlockSize
 			}
 		} else {
 			hit = false
-			e.blocks[own] = true
-			e.publish(own, parent, hasParent, block)
+			r.blocks[own] = true
+			r.publish(own, parent, hasParent, block)
 		}
 		parent, hasParent = own, true
 	}
@@ -266,8 +324,8 @@ func (e *Engine) store(prompt []uint32) (cached int) {
 }
 
 // publish tells of a stored block as engines do: topic, sequence, and a batch of tuples.
-func (e *Engine) publish(hash, parent uint64, hasParent bool, tokens []uint32) {
-	if e.events == nil {
+func (r *rank) publish(hash, parent uint64, hasParent bool, tokens []uint32) {
+	if r.events == nil {
 		return
 	}
 	b := msgp.AppendArrayHeader(nil, 3)
@@ -288,7 +346,7 @@ func (e *Engine) publish(hash, parent uint64, hasParent bool, tokens []uint32) {
 	b = msgp.AppendInt(b, BlockSize)
 	b = msgp.AppendNil(b)
 	b = msgp.AppendString(b, "GPU")
-	b = msgp.AppendInt(b, 0)
-	e.events.Publish([]byte("kv-events"), binary.BigEndian.AppendUint64(nil, e.sequence), b)
-	e.sequence++
+	b = msgp.AppendUint32(b, r.number)
+	r.events.Publish([]byte("kv-events"), binary.BigEndian.AppendUint64(nil, r.sequence), b)
+	r.sequence++
 }
