@@ -81,7 +81,7 @@ func (u *Upstream) Join(s *upstream.Server) error {
 	u.mutex.Unlock()
 	for _, record := range []discovery.Record{
 		&discovery.Instance{Namespace: u.namespace, Component: upstreamComponent, Endpoint: endpoint, InstanceID: s.ID, Transport: discovery.Transport{HTTP: s.URL}},
-		&discovery.Model{Namespace: u.namespace, Component: upstreamComponent, Endpoint: endpoint, InstanceID: s.ID, Card: text},
+		&discovery.Model{Namespace: u.namespace, Component: upstreamComponent, Endpoint: endpoint, InstanceID: s.ID, Card: text, Suffix: suffixOf(made)},
 	} {
 		if err := discovery.Publish(context.Background(), member.backend, record); err != nil {
 			u.Leave(s)
@@ -157,10 +157,24 @@ func upstreamCard(s *upstream.Server) (made *card.Card, endpoint string, err err
 			endpoint = tokenEndpoint
 		}
 		made, err = card.FromDirectory(s.Tokenizer, s.ServedName(), card.Options{BlockSize: s.About.BlockSize, ModelType: kinds, Runtime: &runtime, ChatTemplate: s.Template})
+		if err == nil && s.About.Adapter {
+			if s.About.Kind != upstream.VLLM {
+				return nil, "", fmt.Errorf("%s is an adapter of another model, which %s can only be asked for as text: leave out the tokenizer", s.About.Model, s.About.Kind)
+			}
+			made.LoRA = &card.LoRA{Name: s.About.Model} // blocks of the same tokens are others with an adapter
+		}
 		return made, endpoint, err
 	}
 	return &card.Card{DisplayName: s.ServedName(), Slug: card.Slug(s.ServedName()), BlockSize: s.About.BlockSize, ModelType: kinds, ModelInput: card.TextInput,
 		WorkerType: card.AggregatedWorker, ContextLength: s.About.ContextLength, Runtime: runtime}, textEndpoint, nil
+}
+
+// suffixOf tells the record of an adapter from that of its base model.
+func suffixOf(c *card.Card) string {
+	if c.LoRA == nil {
+		return ""
+	}
+	return c.Slug
 }
 
 // predicted tells whether nothing is told of the caches of a set of plain servers, so that its router has to predict them.

@@ -187,6 +187,38 @@ func TestPlainServersAreRoutedByTheirOwnEvents(t *testing.T) {
 	}
 }
 
+func TestAdaptersOfPlainServers(t *testing.T) {
+	servers := fakes(t, fakeengine.VLLM, 2, true)
+	for _, e := range servers {
+		e.Adapters = []string{"lora-a"}
+	}
+	p := plain(t, KVMode, servers, func(e *fakeengine.Engine, c *upstream.Config) { withTokens(e, c); c.Model = "lora-a" }, nil)
+	p.waitReady(2)
+	waitFor(t, func() bool { return servers[0].Listeners() == 1 && servers[1].Listeners() == 1 })
+	for i, e := range servers { // the first one has the tokens with the adapter, the second one without
+		body := completion(plainPrompt(1, 64), "")
+		if i == 0 {
+			body = strings.Replace(body, `"model":"m"`, `"model":"lora-a"`, 1)
+		}
+		response, err := http.Post(e.URL()+"/v1/completions", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+	}
+	waitFor(t, func() bool { return p.feeds.batches() >= 8 })
+	for range 2 {
+		ask := strings.Replace(completion(append(plainPrompt(1, 64), 999), `,"max_tokens":2`), `"model":"m"`, `"model":"lora-a"`, 1)
+		if status, answer := p.post("/v1/completions", ask); status != http.StatusOK || !strings.Contains(answer, `"cached_tokens":64`) || !strings.Contains(answer, `"model":"lora-a"`) {
+			t.Errorf("%d %s; want the server that has the tokens with the adapter", status, answer)
+		}
+	}
+	if last := servers[0].Seen(); len(last) != 3 || string(last[2].Body["model"]) != `"lora-a"` {
+		t.Errorf("the server was asked %d times, for %s", len(last), last[len(last)-1].Body["model"])
+	}
+}
+
 func TestRanksOfPlainServers(t *testing.T) {
 	for _, kind := range []fakeengine.Kind{fakeengine.VLLM, fakeengine.SGLang} {
 		e, err := fakeengine.StartRanks(kind, "m", true, 2)

@@ -56,7 +56,7 @@ func unsupported(s *Server, r *inference.Request) error {
 		return refuse("a separate prefill")
 	case r.Routing.CacheSalt != "" && s.About.Kind != VLLM: // tenants would share what they must not
 		return refuse("cache_salt")
-	case r.Routing.LoRAName != "":
+	case r.Routing.LoRAName != "" && r.Routing.LoRAName != s.About.Model:
 		return refuse("an adapter")
 	}
 	return nil

@@ -2,7 +2,9 @@ package upstream
 
 import (
 	"bytes"
+	"cmp"
 	"math"
+	"slices"
 	"strconv"
 
 	"signalbox/inference"
@@ -11,7 +13,10 @@ import (
 
 // completions asks with tokens over /v1/completions, as vLLM and other servers of OpenAI's API understand it. vLLM tells the ids of the
 // tokens that it makes; others tell their text.
-type completions struct{ vllm bool }
+type completions struct {
+	vllm bool
+	top  uint32 // how many alternatives of a token are wanted
+}
 
 // noLogprobs refuses what can only be told of tokens whose ids are known.
 var noLogprobs = &inference.Error{Kind: inference.InvalidArgument, Message: "log probabilities of a server that tells no token ids",
@@ -202,7 +207,7 @@ func (d completions) choice(s *stream, scanner *scan) error {
 			}
 		case "logprobs":
 			if d.vllm {
-				readLogprobs(scanner, out)
+				d.readLogprobs(scanner, out)
 			} else {
 				scanner.skip() // without ids there is nothing to hang them on
 			}
@@ -294,7 +299,7 @@ func readUsage(scanner *scan) *inference.Usage {
 }
 
 // readLogprobs reads vLLM's log probabilities, whose tokens are named "token_id:N".
-func readLogprobs(scanner *scan, out *inference.Output) {
+func (d completions) readLogprobs(scanner *scan, out *inference.Output) {
 	for in := scanner.enter('{'); in; in = scanner.more('{') {
 		switch string(scanner.key()) {
 		case "token_logprobs":
@@ -303,7 +308,7 @@ func readLogprobs(scanner *scan, out *inference.Output) {
 			}
 		case "top_logprobs":
 			for in := scanner.enter('['); in; in = scanner.more('[') {
-				out.TopLogprobs = append(out.TopLogprobs, readTop(scanner))
+				out.TopLogprobs = append(out.TopLogprobs, likeliest(readTop(scanner), d.top))
 			}
 		default:
 			scanner.skip()
@@ -311,11 +316,24 @@ func readLogprobs(scanner *scan, out *inference.Output) {
 	}
 }
 
+// likeliest keeps the likeliest of the alternatives, in order: servers add the token that was drawn, wherever it stands.
+func likeliest(list []inference.TopToken, count uint32) []inference.TopToken {
+	slices.SortStableFunc(list, func(a, b inference.TopToken) int { return cmp.Compare(b.Logprob, a.Logprob) })
+	list = list[:min(len(list), int(min(count, maxAlternatives)))]
+	for i := range list {
+		list[i].Rank = uint32(i) + 1
+	}
+	return list
+}
+
+// maxAlternatives bounds the alternatives of a token.
+const maxAlternatives = 1 << 10
+
 func readTop(scanner *scan) []inference.TopToken {
 	var list []inference.TopToken
 	for in := scanner.enter('{'); in; in = scanner.more('{') {
 		name := scanner.key()
-		top := inference.TopToken{Rank: uint32(len(list)) + 1, Logprob: scanner.float()}
+		top := inference.TopToken{Logprob: scanner.float()}
 		digits, ok := bytes.CutPrefix(name, []byte("token_id:"))
 		id, err := strconv.ParseUint(string(digits), 10, 32)
 		if !ok || err != nil || math.IsNaN(top.Logprob) {

@@ -40,7 +40,7 @@ func (c *Client) describe(ctx context.Context, config Config) (About, error) {
 	if err != nil {
 		return About{}, err
 	}
-	about := About{Kind: kindOfOwner(chosen.OwnedBy), Model: chosen.ID, ContextLength: tokens(max(chosen.Length, chosen.Window))}
+	about := About{Kind: kindOfOwner(chosen.OwnedBy), Model: chosen.ID, Adapter: chosen.Parent != nil, ContextLength: tokens(max(chosen.Length, chosen.Window))}
 	if config.Kind != "" {
 		about.Kind = config.Kind
 	}

@@ -15,6 +15,7 @@ import (
 // pipeline: text that the server holds back for them would come twice then.
 type llamacpp struct {
 	eos []uint32 // the model's end tokens
+	top uint32   // how many alternatives of a token are wanted
 }
 
 const llamacppPath = "/completion"
@@ -86,7 +87,7 @@ func (d llamacpp) event(s *stream, data []byte) error {
 		case "stopping_word":
 			word = scanner.str()
 		case "completion_probabilities":
-			readProbabilities(&scanner, out)
+			d.readProbabilities(&scanner, out)
 		case "timings":
 			for in := scanner.enter('{'); in; in = scanner.more('{') {
 				if string(scanner.key()) == "cache_n" {
@@ -154,7 +155,7 @@ func (d llamacpp) event(s *stream, data []byte) error {
 	return nil
 }
 
-func readProbabilities(scanner *scan, out *inference.Output) {
+func (d llamacpp) readProbabilities(scanner *scan, out *inference.Output) {
 	for in := scanner.enter('['); in; in = scanner.more('[') {
 		value, top := 0.0, []inference.TopToken(nil)
 		for in := scanner.enter('{'); in; in = scanner.more('{') {
@@ -163,7 +164,7 @@ func readProbabilities(scanner *scan, out *inference.Output) {
 				value = scanner.float()
 			case "top_logprobs":
 				for in := scanner.enter('['); in; in = scanner.more('[') {
-					t := inference.TopToken{Rank: uint32(len(top)) + 1}
+					t := inference.TopToken{}
 					for in := scanner.enter('{'); in; in = scanner.more('{') {
 						switch string(scanner.key()) {
 						case "id":
@@ -180,6 +181,6 @@ func readProbabilities(scanner *scan, out *inference.Output) {
 				scanner.skip()
 			}
 		}
-		out.Logprobs, out.TopLogprobs = append(out.Logprobs, value), append(out.TopLogprobs, top)
+		out.Logprobs, out.TopLogprobs = append(out.Logprobs, value), append(out.TopLogprobs, likeliest(top, d.top))
 	}
 }

@@ -16,17 +16,20 @@ func (c *Client) Send(ctx context.Context, s *Server, r *inference.Request) (inf
 	var reading dialect
 	var text []byte
 	var err error
-	path := completionsPath
+	path, top := completionsPath, uint32(0)
+	if n := r.Output.Logprobs; n != nil {
+		top = *n
+	}
 	switch s.About.Kind {
 	case SGLang:
 		text, err = sglang{}.body(s, r)
 		path, reading = sglangPath, sglang{}
 	case LlamaCpp:
-		d := llamacpp{eos: r.EOSTokenIDs}
+		d := llamacpp{eos: r.EOSTokenIDs, top: top}
 		text, err = d.body(s, r)
 		path, reading = llamacppPath, d
 	default:
-		d := completions{vllm: s.About.Kind == VLLM}
+		d := completions{vllm: s.About.Kind == VLLM, top: top}
 		text, err = d.body(s, r)
 		reading = d
 	}

@@ -27,6 +27,8 @@ type About struct {
 	Version string
 	// Model is the served model by the server's own name.
 	Model string
+	// Adapter tells that the model is a LoRA adapter of another one.
+	Adapter bool
 	// ContextLength is in tokens, BlockSize the tokens of a KV-cache block, Blocks how many of them each rank has; 0 when nobody says.
 	ContextLength uint32
 	BlockSize     uint32

@@ -52,9 +52,9 @@ func TestAnswersAreRead(t *testing.T) {
 		events  []string
 		want    []inference.Output
 	}{
-		"vLLM": {completions{vllm: true}, []string{
+		"vLLM": {completions{vllm: true, top: 2}, []string{
 			`{"id":"c","choices":[{"index":0,"text":"Hel","logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":[1,2],"token_ids":[11]}],"usage":null}`,
-			`{"id":"c","choices":[{"index":0,"text":"lo","logprobs":{"text_offset":[3],"token_logprobs":[-0.5,null],"tokens":["token_id:12"],"top_logprobs":[{"token_id:12":-0.5,"token_id:99":-1.25},null]},"finish_reason":"stop","stop_reason":null,"token_ids":[12,2]}]}`,
+			`{"id":"c","choices":[{"index":0,"text":"lo","logprobs":{"text_offset":[3],"token_logprobs":[-0.5,null],"tokens":["token_id:12"],"top_logprobs":[{"token_id:12":-0.5,"token_id:98":-3,"token_id:99":-1.25},null]},"finish_reason":"stop","stop_reason":null,"token_ids":[12,2]}]}`,
 			`{"id":"c","choices":[],"usage":{"prompt_tokens":4,"total_tokens":7,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":2}}}`},
 			[]inference.Output{{TokenIDs: []uint32{11}},
 				{TokenIDs: []uint32{12, 2}, Finish: inference.FinishEOS, Logprobs: []float64{-0.5, 0},

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -36,6 +37,8 @@ type Engine struct {
 	// Model is its name in /v1/models, Length its context in tokens.
 	Model  string
 	Length int
+	// Adapters are LoRA adapters of the model.
+	Adapters []string
 	// Answer are the ids that it generates, over and over; End is its end token, which comes when the Answer is used up and Stops is set.
 	Answer []uint32
 	End    uint32
@@ -135,7 +138,11 @@ func (e *Engine) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model","created":1,"owned_by":%q,"root":%q,"parent":null,"max_model_len":%d}]}`, e.Model, e.Kind, e.Model, e.Length)
+		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model","created":1,"owned_by":%q,"root":%q,"parent":null,"max_model_len":%d}`, e.Model, e.Kind, e.Model, e.Length)
+		for _, name := range e.Adapters {
+			fmt.Fprintf(w, `,{"id":%q,"object":"model","created":1,"owned_by":%q,"root":"/adapters/x","parent":%q,"max_model_len":null}`, name, e.Kind, e.Model)
+		}
+		fmt.Fprint(w, `]}`)
 	})
 	if e.Kind == VLLM {
 		mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"version":"0.11.0"}`) })
@@ -240,7 +247,7 @@ func (e *Engine) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	prompt := request.Prompt()
 	request.Rank = e.rankOf(request)
-	request.Cached = e.ranks[request.Rank].store(prompt)
+	request.Cached = e.ranks[request.Rank].store(prompt, e.adapterOf(request))
 	e.seen = append(e.seen, request)
 	breaks, gate := e.breaks, e.gate
 	e.mutex.Unlock()
@@ -298,10 +305,19 @@ func (e *Engine) rankOf(r Request) uint32 {
 	return uint32(number)
 }
 
+// adapterOf is the adapter that a request names; "" for none.
+func (e *Engine) adapterOf(r Request) (name string) {
+	if json.Unmarshal(r.Body["model"], &name) != nil || !slices.Contains(e.Adapters, name) {
+		return ""
+	}
+	return name
+}
+
 // store puts the whole blocks of a prompt into the cache and publishes them. It returns how many tokens were there. The caller holds the
 // engine's lock.
-func (r *rank) store(prompt []uint32) (cached int) {
+func (r *rank) store(prompt []uint32, adapter string) (cached int) {
 	hash := fnv.New64a()
+	_, _ = io.WriteString(hash, adapter)
 	parent, hasParent, hit := uint64(0), false, true
 	for at := 0; at+BlockSize <= len(prompt); at += BlockSize {
 		block := prompt[at : at+BlockSize]
@@ -316,7 +332,7 @@ func (r *rank) store(prompt []uint32) (cached int) {
 		} else {
 			hit = false
 			r.blocks[own] = true
-			r.publish(own, parent, hasParent, block)
+			r.publish(own, parent, hasParent, block, adapter)
 		}
 		parent, hasParent = own, true
 	}
@@ -324,14 +340,14 @@ func (r *rank) store(prompt []uint32) (cached int) {
 }
 
 // publish tells of a stored block as engines do: topic, sequence, and a batch of tuples.
-func (r *rank) publish(hash, parent uint64, hasParent bool, tokens []uint32) {
+func (r *rank) publish(hash, parent uint64, hasParent bool, tokens []uint32, adapter string) {
 	if r.events == nil {
 		return
 	}
 	b := msgp.AppendArrayHeader(nil, 3)
 	b = msgp.AppendFloat64(b, 1)
 	b = msgp.AppendArrayHeader(b, 1)
-	b = msgp.AppendArrayHeader(b, 7)
+	b = msgp.AppendArrayHeader(b, 8)
 	b = msgp.AppendString(b, "BlockStored")
 	b = msgp.AppendUint64(msgp.AppendArrayHeader(b, 1), hash)
 	if hasParent {
@@ -346,6 +362,11 @@ func (r *rank) publish(hash, parent uint64, hasParent bool, tokens []uint32) {
 	b = msgp.AppendInt(b, BlockSize)
 	b = msgp.AppendNil(b)
 	b = msgp.AppendString(b, "GPU")
+	if adapter != "" {
+		b = msgp.AppendString(b, adapter)
+	} else {
+		b = msgp.AppendNil(b)
+	}
 	b = msgp.AppendUint32(b, r.number)
 	r.events.Publish([]byte("kv-events"), binary.BigEndian.AppendUint64(nil, r.sequence), b)
 	r.sequence++
