@@ -28,7 +28,8 @@
 //
 // Readers and writers share single atomic words. A node is recognised by its sequence hash, read before and after whatever else is
 // read of it: a reader that finds another block there knows that the one it looked for has gone. Only when lists of ranks or tables
-// are replaced, which is when ranks come and go and when tables grow, a look-up under way starts again.
+// are replaced, which is when ranks come and go and when tables grow, a look-up under way starts again. The only words that look-ups
+// change are hints where to look, in nodes, which may be wrong.
 //
 // # Why it is built like this
 //
@@ -37,11 +38,14 @@
 // what runs save. A hash table from sequence hashes to sets of ranks is exact at once, but each block of an event costs a cache
 // miss there and another in the rank's own table. A first version of that was measured at less than half the speed of what is
 // here: a tree of single blocks, 24 bytes each in pages without pointers, whose nodes lie side by side in the order of the
-// prompt because they were stored together. An event costs one random access for each block, to the rank's own names, and they
-// overlap; a look-up leaps along neighbours, each proved by its sequence hash, and follows links only where prompts branch.
-// Sets of ranks shrink along a prompt, so that a leap skips all in between. bench/index has the numbers.
+// prompt if they were stored together. An event costs one random access for each block, to the rank's own names, and they
+// overlap. A look-up leaps over neighbours to the last of them, which its sequence hash proves, and follows links only from there.
+// Sets of ranks shrink along a prompt, so that a leap skips all in between. For the same reason shortcuts lead over many links at
+// once. What a look-up waits for is memory; so it goes in rounds, and asks in each for all words that it can ask for already, in all
+// shards. bench/index has the numbers.
 //
-// A block costs 24 bytes for each shard whose ranks hold it, and 18 to 23 bytes for each rank, in lower tiers about 80. Memory
+// A block costs 24 to 26 bytes for each shard whose ranks hold it, as some nodes are vacant so that there is room for others side by
+// side, and 18 to 23 bytes for each rank, in lower tiers about 80. Memory
 // follows the live blocks: tables shrink, pages with mostly vacant nodes are moved together, branches that end leave a plain chain,
 // and an empty index is as small as a new one. Options.MaxBlocks is a hard limit: at it, blocks are refused and counted.
 package kvindex

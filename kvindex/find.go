@@ -39,6 +39,9 @@ type Matches struct {
 	held     []uint64 // ranks that hold all so far, as bits
 	other    []uint64
 	places   map[Rank]int // in Ranks
+	searches []search     // by shard
+	gaps     []gap
+	rounds   int // that the searches took
 }
 
 // Of returns what the rank holds.
@@ -85,31 +88,47 @@ func (m *Matches) prepare(query *Query) []uint64 {
 	return m.sequence
 }
 
-// find adds what the shard's ranks hold.
-func (s *shard) find(m *Matches, sequence []uint64, deviceOnly bool) {
-	for {
-		first := len(m.Ranks)
-		r := s.readers.Load()
-		search := search{view: r.device.view.Load(), names: r.names, sequence: sequence}
-		device := search.view
-		if len(r.names) <= narrowRanks {
-			search.narrow(m)
-		} else {
-			search.broad(m)
-		}
-		current := device.current(r.device)
-		for tier := HostPinned; tier < Tiers && !deviceOnly; tier++ {
-			if r.lower[tier] != nil {
-				search.view = r.lower[tier].view.Load()
-				search.lower(m, first, tier)
-				current = current && search.view.current(r.lower[tier])
-			}
-		}
-		if current && s.readers.Load() == r {
-			return
-		}
-		m.Ranks, m.ids = m.Ranks[:first], m.ids[:first]
+// find answers a query from all shards.
+func (m *Matches) find(shards []*shard, sequence []uint64, deviceOnly bool) {
+	for len(m.searches) < len(shards) {
+		m.searches = append(m.searches, search{})
 	}
+	searches := m.searches[:len(shards)]
+	for i, s := range shards {
+		searches[i].start(s, sequence)
+	}
+	m.run(searches)
+	for i, s := range shards {
+		first := len(m.Ranks)
+		for !s.answer(m, &searches[i], deviceOnly) {
+			m.Ranks, m.ids = m.Ranks[:first], m.ids[:first]
+			searches[i].start(s, sequence)
+			m.run(searches[i : i+1])
+		}
+	}
+	for i := range searches {
+		searches[i].end()
+	}
+}
+
+// answer lists what the shard's ranks hold, and reports whether that is good.
+func (s *shard) answer(m *Matches, search *search, deviceOnly bool) bool {
+	first := len(m.Ranks)
+	r := search.readers
+	if search.few {
+		search.list(m)
+	} else {
+		search.broad(m)
+	}
+	current := search.view.current(r.device)
+	for tier := HostPinned; tier < Tiers && !deviceOnly; tier++ {
+		if r.lower[tier] != nil {
+			search.view = r.lower[tier].view.Load()
+			search.lower(m, first, tier)
+			current = current && search.view.current(r.lower[tier])
+		}
+	}
+	return current && s.readers.Load() == r
 }
 
 // current reports whether the view is good for what was read with it: numbers of wide sets mean something else, and a table no
@@ -119,160 +138,35 @@ func (v *view) current(s *space) bool {
 	return now == v || now.table == v.table && now.wides == v.wides
 }
 
-// search is a look-up in one space.
-type search struct {
-	view     *view
-	names    []Rank
-	sequence []uint64
-}
-
-// point is a block of the prompt that has been found: its position and the number of its node.
-type point struct {
-	at int
-	id uint32
-}
-
-// behind returns the ranks that hold the block behind a point, and their number.
-func (s *search) behind(p point) (held set, id uint32) {
-	sequence := s.sequence[p.at+1]
-	n := s.view.node(p.id)
-	for {
-		child := n.child.Load()
-		if child&severalChildren == 0 {
-			if held, ok := s.view.read(child, sequence); ok {
-				return held, child
-			}
-			return 0, 0
-		}
-		if held, id = s.view.probe(sequence); id != 0 || n.child.Load() == child {
-			return held, id
-		}
+// list adds the ranks that have been found, of few. One that is not known came just now, and the look-up will be repeated.
+func (s *search) list(m *Matches) {
+	count := 0
+	for _, end := range s.ends {
+		count += bits.OnesCount64(uint64(end.ranks))
 	}
-}
-
-// leap returns the ranks that hold a block further on, and whether it is where it would be if all in between had been stored
-// together.
-func (s *search) leap(p point, at int) (held set, id uint32, ok bool) {
-	id = p.id + uint32(at-p.at)
-	held, ok = s.view.read(id, s.sequence[at])
-	return held, id, ok
-}
-
-// reach returns the ranks that hold a block further on, by a leap or steps; 0 and 0 if it has gone.
-func (s *search) reach(p point, at int) (held set, id uint32) {
-	if held, id, ok := s.leap(p, at); ok {
-		return held, id
-	}
-	for ; p.at < at; p.at++ {
-		if held, id = s.behind(p); id == 0 {
-			return 0, 0
-		}
-		p.id = id
-	}
-	return held, id
-}
-
-// walk follows the prompt from a point, as far as someone holds it. Where blocks lie side by side, it looks only at ever further
-// ones: step is told the next point and the ranks that hold it, and whether to go on is its answer.
-func (s *search) walk(p point, step func(next point, held set) bool) {
-	last := len(s.sequence) - 1
-	for p.at < last {
-		if child := s.view.node(p.id).child.Load(); child&severalChildren == 0 && child != p.id+1 {
-			// The next block lies elsewhere, or there is none: the link tells, and a leap would read in vain.
-			held, id := s.behind(p)
-			if id == 0 {
-				return
-			}
-			if p = (point{p.at + 1, id}); !step(p, held) {
-				return
-			}
-			continue
-		}
-		// Leaps double until one fails, and halve from there on.
-		start := p
-		failed := false
-		for size := 1; size > 0 && p.at < last; {
-			next := min(p.at+size, last)
-			held, id, ok := s.leap(start, next)
-			switch {
-			case !ok:
-				failed = true
-				size /= 2
-			default:
-				if p = (point{next, id}); !step(p, held) {
-					return
-				}
-				if failed {
-					size /= 2
-				} else {
-					size *= 2
-				}
+	m.Ranks, m.ids = slices.Grow(m.Ranks, count), slices.Grow(m.ids, count)
+	at := len(m.Ranks)
+	ranks, ids, names := m.Ranks[:at+count], m.ids[:at+count], s.readers.names
+	for _, end := range s.ends {
+		for rest := uint64(end.ranks); rest != 0 && at < len(ranks) && at < len(ids); rest &= rest - 1 {
+			if id := bits.TrailingZeros64(rest); id < len(names) {
+				ids[at] = id
+				match := &ranks[at] // a copy would wait for its parts
+				match.Rank.WorkerID, match.Rank.DPRank = names[id].WorkerID, names[id].DPRank
+				match.Blocks[Device], match.Blocks[HostPinned], match.Blocks[Disk], match.Blocks[External] = uint32(end.blocks), 0, 0, 0
+				at++
 			}
 		}
-		if p.at == last {
-			return
-		}
-		held, id := s.behind(p)
-		if id == 0 {
-			return
-		}
-		if p = (point{p.at + 1, id}); !step(p, held) {
-			return
-		}
 	}
+	m.Ranks, m.ids = ranks[:at], ids[:at]
 }
 
-// list adds a rank.
-func (s *search) list(m *Matches, id int, tier Tier, blocks int) {
-	if id >= len(s.names) {
+// add lists a rank.
+func (s *search) add(m *Matches, id int, tier Tier, blocks int) {
+	names := s.readers.names
+	if id >= len(names) {
 		return // it came just now, and the look-up will be repeated
 	}
-	match := Match{Rank: s.names[id]}
-	match.Blocks[tier] = uint32(blocks)
-	m.Ranks, m.ids = append(m.Ranks, match), append(m.ids, id)
-}
-
-// narrow finds how long the prefix is that each rank holds, in a shard of few ranks. Sets only shrink along a prompt: where the set
-// is the same at two points, it is so in between.
-func (s *search) narrow(m *Matches) {
-	if len(s.sequence) == 0 {
-		return
-	}
-	held, id := s.view.probe(s.sequence[0])
-	if held == 0 {
-		return
-	}
-	before := point{0, id}
-	s.walk(before, func(next point, still set) bool {
-		if still &= held; still != held {
-			s.split(m, before, next.at, held, still)
-		}
-		before, held = next, still
-		return held != 0
-	})
-	s.drop(m, held, before.at+1)
-}
-
-// split finds where each rank drops out that holds all blocks up to low, but not up to high.
-func (s *search) split(m *Matches, low point, high int, atLow, atHigh set) {
-	for high-low.at > 1 {
-		middle := int(uint(low.at+high) / 2)
-		held, id := s.reach(low, middle)
-		held = held&atLow | atHigh
-		switch {
-		case held == atHigh:
-			high = middle
-			continue
-		case held != atLow:
-			s.split(m, low, middle, atLow, held)
-		}
-		low, atLow = point{middle, id}, held
-	}
-	s.drop(m, atLow&^atHigh, high)
-}
-
-func (s *search) drop(m *Matches, ranks set, blocks int) {
-	for rest := uint64(ranks); rest != 0; rest &= rest - 1 {
-		s.list(m, bits.TrailingZeros64(rest), Device, blocks)
-	}
+	m.Ranks, m.ids = append(m.Ranks, Match{Rank: names[id]}), append(m.ids, id)
+	m.Ranks[len(m.Ranks)-1].Blocks[tier] = uint32(blocks)
 }

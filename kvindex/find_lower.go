@@ -17,7 +17,7 @@ func (s *search) lower(m *Matches, first int, tier Tier) {
 	if held == 0 {
 		return
 	}
-	m.held = resized(m.held, max((len(s.names)+63)/64, s.view.wides.stride, 1))
+	m.held = resized(m.held, max((len(s.readers.names)+63)/64, s.view.wides.stride, 1))
 	s.bitmap(m.held, point{0, id}, held)
 	for _, id := range m.ids[first:listed] {
 		if id/64 < len(m.held) {
@@ -28,7 +28,7 @@ func (s *search) lower(m *Matches, first int, tier Tier) {
 		for rest := m.held[i]; rest != 0; rest &= rest - 1 {
 			id := i*64 + bits.TrailingZeros64(rest)
 			if blocks := s.run(0, id); blocks > 0 {
-				s.list(m, id, tier, blocks)
+				s.add(m, id, tier, blocks)
 			}
 		}
 	}

@@ -139,9 +139,7 @@ func (x *Index) Find(matches *Matches, query Query) {
 	for {
 		directory := x.directory.Load()
 		sequence := matches.prepare(&query)
-		for _, s := range x.shards {
-			s.find(matches, sequence, query.DeviceOnly)
-		}
+		matches.find(x.shards, sequence, query.DeviceOnly)
 		// A worker that left and came back meanwhile could be in the answer of two shards.
 		if x.directory.Load() == directory {
 			return

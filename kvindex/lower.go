@@ -162,7 +162,7 @@ func (s *shard) holdLower(r *rank, tier Tier, hash, sequence uint64) uint32 {
 	id := space.find(sequence)
 	if id == 0 {
 		var n *node
-		id, n = space.create(sequence)
+		id, n = space.create(sequence, space.vacant.at-1, 1)
 		n.parent = uint32(hash >> 32)
 		n.child.Store(uint32(hash))
 		space.enlist(id)
@@ -244,7 +244,7 @@ func (s *shard) releaseLower(r *rank, tier Tier, id uint32) {
 	n := space.node(id)
 	if space.drop(n, r.id); n.set.Load() == 0 {
 		space.delist(id)
-		space.destroy(id, n)
+		space.destroy(id)
 	}
 }
 
@@ -275,8 +275,8 @@ func (s *shard) tidyLower() {
 			space.reset()
 			continue
 		}
-		moved := space.compact(func(n *node) bool { return n.set.Load() != 0 })
-		for id := uint32(1); id < space.next; id++ {
+		moved := space.compact()
+		for id := uint32(1); id <= uint32(space.live); id++ {
 			space.enlist(id)
 		}
 		space.building = false

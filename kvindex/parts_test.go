@@ -89,10 +89,10 @@ func TestTableFindsWhatIsThere(t *testing.T) {
 			sequence := rapid.Uint64Range(0, 200).Draw(t, "sequence")
 			if id, there := ids[sequence]; there {
 				space.delist(id)
-				space.destroy(id, space.node(id))
+				space.destroy(id)
 				delete(ids, sequence)
 			} else {
-				id, _ := space.create(sequence)
+				id, _ := space.create(sequence, 0, 1)
 				space.enlist(id)
 				ids[sequence] = id
 			}

@@ -191,29 +191,30 @@ func inspect(t *rapid.T, index *Index) {
 		d := s.device
 		live, listed := 0, 0
 		linked := 0
-		for id := uint32(1); id < d.next; id++ {
+		for id := uint32(1); id < uint32(len(d.pages)*pageNodes); id++ {
 			n := d.node(id)
-			if n.parent&vacantMark != 0 {
+			above := n.above(id)
+			if d.vacant.has(id) {
 				continue
 			}
 			live++
-			inTable := n.parent == 0 || n.parent != detachedParent && d.node(n.parent).child.Load()&severalChildren != 0
+			inTable := above == 0 || above != detachedParent && d.node(above).child.Load()&severalChildren != 0
 			if found := d.find(n.sequence.Load()); inTable != (found == id) {
-				t.Fatalf("node %d behind %d: the table has %d", id, n.parent, found)
+				t.Fatalf("node %d behind %d: the table has %d", id, above, found)
 			}
 			if inTable {
 				listed++
 			}
-			if at, _ := d.detached.find(n.sequence.Load()); (n.parent == detachedParent) != (at == id) {
-				t.Fatalf("node %d behind %d: detached is %d", id, n.parent, at)
+			if at, _ := d.detached.find(n.sequence.Load()); (above == detachedParent) != (at == id) {
+				t.Fatalf("node %d behind %d: detached is %d", id, above, at)
 			}
 			d.stack = d.stack[:0]
-			d.pushChildren(n)
+			d.pushChildren(id, n)
 			linked += len(d.stack)
 			for _, child := range d.stack {
 				c := d.node(child)
-				if c.parent != id {
-					t.Fatalf("node %d is a child of %d, and its parent is %d", child, id, c.parent)
+				if c.above(child) != id {
+					t.Fatalf("node %d is a child of %d, and its parent is %d", child, id, c.above(child))
 				}
 				for _, r := range s.ranks {
 					if r != nil && d.has(c, r.id) && !d.has(n, r.id) {
@@ -227,7 +228,7 @@ func inspect(t *rapid.T, index *Index) {
 			if d.unheld(id, n) && n.child.Load() == 0 {
 				t.Fatalf("node %d is nobody's", id)
 			}
-			if n.parent != 0 && n.parent != detachedParent {
+			if above != 0 && above != detachedParent {
 				linked--
 			}
 		}

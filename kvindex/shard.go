@@ -179,6 +179,7 @@ func (s *shard) store(r *rank, event *Event) error {
 	}
 	room := s.budget.take(len(event.Blocks))
 	r.blocks.reserve(room)
+	d.pieces = d.pieces[:0]
 	warmed := uint32(0)
 	for i := range event.Blocks {
 		warmed += r.blocks.warm(event.Blocks[i].Hash)
@@ -190,6 +191,7 @@ func (s *shard) store(r *rank, event *Event) error {
 			// Only what is there already can follow.
 			id, ok := r.blocks.find(block.Hash)
 			if !ok {
+				d.settle()
 				return s.refuse(len(event.Blocks)-i, len(event.Blocks))
 			}
 			parent, p = id, d.node(id)
@@ -216,7 +218,10 @@ func (s *shard) store(r *rank, event *Event) error {
 		if id != 0 {
 			reached = s.share(r, id, n, reached)
 		} else {
-			id, n = d.grow(parent, p, sequence)
+			id, n = d.grow(parent, p, sequence, len(event.Blocks)-i)
+			if id != parent+1 || len(d.pieces) == 0 {
+				d.begins(parent, id, i)
+			}
 			if d.keepLocals {
 				*d.local(id) = block.Local
 			}
@@ -232,6 +237,8 @@ func (s *shard) store(r *rank, event *Event) error {
 		}
 		parent, p = id, n
 	}
+	d.settle()
+	d.shorten(0, len(d.pieces)-1)
 	if room > 0 && room == len(event.Blocks) {
 		s.known++
 	}
@@ -250,7 +257,7 @@ func (s *shard) share(r *rank, id uint32, n *node, reached bool) bool {
 		d.double(holding{id, int32(r.id)}, 1)
 		return false
 	case reached:
-		d.hold(n, r)
+		d.hold(id, n, r)
 	default:
 		d.strand(id, r)
 	}
@@ -282,7 +289,7 @@ func (s *shard) remove(r *rank, event *Event) (err error) {
 	}
 	s.warmed = warmed
 	// Blocks go from the end of a prompt, so that none is stranded for a moment.
-	if n := len(s.leaving); n > 1 && s.device.node(s.leaving[1]).parent == s.leaving[0] {
+	if n := len(s.leaving); n > 1 && s.device.node(s.leaving[1]).above(s.leaving[1]) == s.leaving[0] {
 		slices.Reverse(s.leaving)
 	}
 	for _, id := range s.leaving {
@@ -301,7 +308,7 @@ func (s *shard) release(r *rank, id uint32) {
 	}
 	n := d.node(id)
 	if d.has(n, r.id) {
-		d.lose(n, r)
+		d.lose(id, n, r)
 	} else {
 		d.rescue(id, r)
 	}
@@ -315,7 +322,7 @@ func (s *shard) clear(r *rank) {
 	d := s.device
 	for _, id := range r.blocks.all {
 		n := d.node(id)
-		if n.parent&vacantMark != 0 {
+		if d.vacant.has(id) {
 			continue // held under another name, too, and gone
 		}
 		if d.doubled != nil {

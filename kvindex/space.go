@@ -16,9 +16,10 @@ type space struct {
 	pages  []*page
 	table  *table
 	sets   setWriter
-	vacant uint32 // first of the vacant nodes, linked through parent
-	next   uint32 // first node that was never used
+	vacant vacancies
 	live   int
+	// From next to end are nodes that have been picked, and are not used yet.
+	next, end uint32
 	// doubled counts, for a rank that holds a block under several names, the names beyond the first.
 	doubled map[holding]uint32
 	// locals are the local block hashes by node, where they are kept.
@@ -51,9 +52,11 @@ type node struct {
 
 const (
 	pageNodes = 1024
-	// maxNodes leaves room for two marks in a node's number. One is for vacant nodes in the parent field, which leads to the next.
-	maxNodes   = 1 << 30
-	vacantMark = 1 << 31
+	// A page is added early where fewer than goodExtent vacant nodes lie side by side, unless one in slackShare is vacant.
+	goodExtent = 16
+	slackShare = 16
+	// maxNodes leaves room for two marks in a node's number.
+	maxNodes = 1 << 30
 )
 
 type (
@@ -70,7 +73,7 @@ func newSpace(keepLocals bool) *space {
 // reset makes the space what it was at the start.
 func (s *space) reset() {
 	s.pages, s.locals, s.table, s.sets = nil, nil, &table{}, setWriter{wides: &wides{}}
-	s.vacant, s.next, s.live, s.doubled = 0, 1, 0, nil
+	s.vacant, s.next, s.end, s.live, s.doubled = vacancies{}, 0, 0, 0, nil
 	s.publish()
 }
 
@@ -90,6 +93,14 @@ func (v *view) node(id uint32) *node {
 		return &v.pages[page][id%pageNodes]
 	}
 	return nil
+}
+
+// ask brings a node into the processor's cache, so that a later reading need not wait for it.
+func (v *view) ask(id uint32) {
+	if n := v.node(id); n != nil {
+		n.sequence.Load()
+		n.child.Load() // which may be in the next line
+	}
 }
 
 // read returns the ranks that hold a block, and whether the node is the block's. A vacant node keeps its sequence hash, but has an
@@ -129,29 +140,53 @@ func (s *space) find(sequence uint64) (found uint32) {
 // full reports whether n more nodes could be too many.
 func (s *space) full(n int) bool { return s.live+n >= maxNodes }
 
-// create makes a node for a block that has none.
-func (s *space) create(sequence uint64) (uint32, *node) {
-	s.live++
-	id := s.vacant
-	var n *node
-	if id != 0 {
-		n = s.node(id)
-		s.vacant = n.parent &^ vacantMark
-	} else {
-		id = s.next
-		if int(id/pageNodes) == len(s.pages) {
-			s.addPage()
-		}
-		n = s.node(id)
-		s.next++
+// create makes a node for a block that has none. Those that are made one after the other lie side by side, as many as wanted if
+// possible, behind a node if possible. Whoever does not make that many in the end calls [space.settle].
+func (s *space) create(sequence uint64, behind uint32, want int) (uint32, *node) {
+	if s.next == s.end {
+		s.pick(behind, want)
 	}
+	id := s.next
+	s.next++
+	s.live++
+	n := s.node(id)
 	n.sequence.Store(sequence)
 	return id, n
+}
+
+// pick takes vacant nodes side by side.
+func (s *space) pick(behind uint32, want int) {
+	var first uint32
+	var length int
+	if s.vacant.has(behind + 1) {
+		first, length = s.vacant.extent(behind+1, want)
+	} else {
+		if first, length = s.vacant.pick(want); length < min(want, goodExtent) && s.mayGrow() || length == 0 {
+			s.addPage()
+			first, length = s.vacant.pick(want)
+		}
+	}
+	length = min(length, want)
+	s.vacant.take(first, length)
+	s.next, s.end = first, first+uint32(length)
+}
+
+// mayGrow reports whether there may be more vacant nodes, so that more lie side by side.
+func (s *space) mayGrow() bool {
+	return s.vacant.count+pageNodes < s.live/slackShare && len(s.pages)*pageNodes < maxNodes
+}
+
+// settle gives back nodes that were picked and are not needed.
+func (s *space) settle() {
+	for ; s.next < s.end; s.end-- {
+		s.vacant.give(s.end - 1)
+	}
 }
 
 func (s *space) addPage() {
 	// Look-ups that are under way keep the old list; it is as good as the new one for what was there before.
 	s.pages = append(s.pages[:len(s.pages):len(s.pages)], new(page))
+	s.vacant.grow(pageNodes)
 	if s.keepLocals {
 		s.locals = append(s.locals, new(localPage))
 	}
@@ -159,10 +194,9 @@ func (s *space) addPage() {
 }
 
 // destroy gives up a node that has no ranks and no child, and is not in the table.
-func (s *space) destroy(id uint32, n *node) {
+func (s *space) destroy(id uint32) {
 	s.live--
-	n.parent = s.vacant | vacantMark
-	s.vacant = id
+	s.vacant.give(id)
 }
 
 // enlist adds a node to the table.
@@ -233,35 +267,36 @@ func (s *space) sparse() bool {
 // compact moves all nodes together and returns their new numbers by the old ones; a number that is no node's becomes 0. The table
 // is empty afterwards. Look-ups keep the old pages and the old table, which stay as they are, until the caller has filled the new
 // table, ends the building and publishes.
-func (s *space) compact(isLive func(*node) bool) (moved []uint32) {
+func (s *space) compact() (moved []uint32) {
 	s.building = true
 	old, oldLocals := s.pages, s.locals
-	moved = make([]uint32, s.next)
-	end := s.next
-	s.next, s.vacant = 1, 0
+	was := s.vacant
+	end := uint32(len(old) * pageNodes)
+	moved = make([]uint32, end)
+	s.vacant = vacancies{}
 	s.pages, s.locals, s.table = nil, nil, &table{}
 	for range s.live/pageNodes + 1 {
-		s.pages = append(s.pages, new(page))
-		if s.keepLocals {
-			s.locals = append(s.locals, new(localPage))
-		}
+		s.addPage()
 	}
+	s.vacant.at = 0
+	next := uint32(1)
 	for id := uint32(1); id < end; id++ {
-		from := &old[id/pageNodes][id%pageNodes]
-		if !isLive(from) {
+		if was.has(id) {
 			continue
 		}
-		to := s.node(s.next)
+		from := &old[id/pageNodes][id%pageNodes]
+		to := s.node(next)
 		to.sequence.Store(from.sequence.Load())
 		to.set.Store(from.set.Load())
 		to.child.Store(from.child.Load())
 		to.parent = from.parent
 		if s.keepLocals {
-			*s.local(s.next) = oldLocals[id/pageNodes][id%pageNodes]
+			*s.local(next) = oldLocals[id/pageNodes][id%pageNodes]
 		}
-		moved[id] = s.next
-		s.next++
+		moved[id] = next
+		next++
 	}
+	s.vacant.take(1, int(next-1))
 	s.sets.copyAll()
 	doubled := s.doubled
 	s.doubled = nil
@@ -272,6 +307,6 @@ func (s *space) compact(isLive func(*node) bool) (moved []uint32) {
 }
 
 func (s *space) bytes() int {
-	return len(s.pages)*int(unsafe.Sizeof(page{})) + len(s.locals)*int(unsafe.Sizeof(localPage{})) + cap(s.pages)*8 +
+	return len(s.pages)*int(unsafe.Sizeof(page{})) + len(s.locals)*int(unsafe.Sizeof(localPage{})) + cap(s.pages)*8 + s.vacant.bytes() +
 		s.table.bytes() + s.sets.bytes() + len(s.doubled)*24
 }

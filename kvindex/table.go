@@ -1,6 +1,7 @@
 package kvindex
 
 import (
+	"math/bits"
 	"sync/atomic"
 	"unsafe"
 )
@@ -44,6 +45,31 @@ func (t *table) candidates(hash uint64, yield func(id uint32) bool) {
 		}
 	}
 }
+
+// home returns the bucket that a hash belongs to. The table is not empty.
+func (t *table) home(hash uint64) *tableBucket { return &t.buckets[within(hash, len(t.buckets))] }
+
+// likely returns the number of the first node that may be the block's, or 0.
+func (t *table) likely(home *tableBucket, hash uint64) (found uint32) {
+	half := hash & 0xffffffff
+	with := same(home[0].Load(), half) | same(home[1].Load(), half)<<1 | same(home[2].Load(), half)<<2 | same(home[3].Load(), half)<<3 |
+		same(home[4].Load(), half)<<4 | same(home[5].Load(), half)<<5 | same(home[6].Load(), half)<<6
+	for ; with != 0; with &= with - 1 {
+		if e := home[bits.TrailingZeros64(with)&7].Load(); e != 0 {
+			return uint32(e)
+		}
+	}
+	if home[tableBucketSize].Load() != 0 {
+		t.candidates(hash, func(id uint32) bool {
+			found = id
+			return false
+		})
+	}
+	return found
+}
+
+// same is 1 for an entry with half of a hash, and 0 for others.
+func same(e, half uint64) uint64 { return (e>>32 ^ half - 1) >> 63 }
 
 func (t *table) full() bool {
 	return t.count*100 >= len(t.buckets)*tableBucketSize*tableFullPercent

@@ -7,9 +7,11 @@ package kvindex
 // has to be kept true when a rank loses a block in the middle, or gets one back: the blocks behind it are stranded, which means
 // that the rank holds them and is not in their sets. Engines evict from the end, so that this is rare.
 //
-// A node's child field is 0; or the number of its only child; or, with the highest bit, the first cell of a list of children. The
-// table has the children of nodes with several, and of the root, which has number 0. So a chain of blocks, as most are, costs no
-// more than its nodes. They mostly lie side by side in the order of the prompt, because they were stored together.
+// A node's child field is 0; or the number of its only child; or, with nextChild, tells that this is the next node; or is, with the
+// highest bit, the first cell of a list of children. The table has the children of nodes with several, and of the root, which has
+// number 0. So a chain of blocks, as most are, costs no more than its nodes. Those that are stored together lie side by side in the
+// order of the prompt, as far as there is room. The parent field is likewise the number of the parent, 0 for the root, or tells with
+// previousParent that it is the node before.
 //
 // A node that nobody holds any more stays as long as it has children, so that they can be found again, but it is detached from its
 // parent and listed among the detached.
@@ -24,6 +26,7 @@ type tree struct {
 	// strandedAt counts the ranks that are stranded at a node.
 	strandedAt map[uint32]int32
 	stack      []uint32
+	pieces     []point // of what an event stores: where each begins, in the event and in the tree
 }
 
 const (
@@ -46,8 +49,8 @@ func (t *tree) follow(parent uint32, p *node, sequence uint64) (uint32, *node) {
 	} else if id = p.child.Load(); id != 0 {
 		if id&severalChildren != 0 {
 			id = t.find(sequence)
-		} else if n := t.node(id); n.sequence.Load() == sequence {
-			return id, n
+		} else if id = onlyChild(parent, id); t.node(id).sequence.Load() == sequence {
+			return id, t.node(id)
 		} else {
 			id = 0
 		}
@@ -64,16 +67,16 @@ func (t *tree) follow(parent uint32, p *node, sequence uint64) (uint32, *node) {
 	return id, t.node(id)
 }
 
-// grow makes a node behind another.
-func (t *tree) grow(parent uint32, p *node, sequence uint64) (uint32, *node) {
-	id, n := t.create(sequence)
+// grow makes a node behind another. So many are about to be made, it included.
+func (t *tree) grow(parent uint32, p *node, sequence uint64, more int) (uint32, *node) {
+	id, n := t.create(sequence, parent, more)
 	switch {
 	case p == nil:
 		n.parent = 0
 		t.enlist(id)
 	case p.child.Load() == 0:
-		n.parent = parent
-		p.child.Store(id)
+		n.parent = p.below(parent, id)
+		p.child.Store(only(parent, id, t.end-1))
 	default:
 		t.link(parent, p, id)
 	}
@@ -82,14 +85,20 @@ func (t *tree) grow(parent uint32, p *node, sequence uint64) (uint32, *node) {
 
 // link makes a node the child of another. Look-ups must find the children that there were at any time meanwhile.
 func (t *tree) link(parent uint32, p *node, id uint32) {
-	t.node(id).parent = parent
+	n := t.node(id)
 	first := p.child.Load()
 	if first == 0 {
-		p.child.Store(id)
+		n.parent = p.below(parent, id)
+		p.child.Store(only(parent, id, t.runEnd(id)))
 		return
 	}
+	n.parent = parent
 	t.enlist(id)
 	if first&severalChildren == 0 {
+		if first&nextChild != 0 {
+			t.endRun(parent)
+		}
+		first = onlyChild(parent, first)
 		t.enlist(first)
 		first = t.addCell(first, 0)
 	}
@@ -119,13 +128,13 @@ func (t *tree) addCell(child, next uint32) uint32 {
 func (t *tree) unlink(parent, id uint32) {
 	p := t.node(parent)
 	first := p.child.Load()
-	if first == id {
+	if first&severalChildren == 0 {
 		p.child.Store(0)
 		return
 	}
 	first = t.dropCell(first&^severalChildren, id)
 	if last := t.cells[first]; last.next == 0 {
-		p.child.Store(last.child)
+		p.child.Store(only(parent, last.child, t.runEnd(last.child)))
 		t.dropCell(first, last.child)
 		t.delist(last.child)
 	} else {
@@ -155,11 +164,11 @@ func (t *tree) dropCell(first, child uint32) uint32 {
 }
 
 // pushChildren puts the children of a node on the stack.
-func (t *tree) pushChildren(n *node) {
+func (t *tree) pushChildren(id uint32, n *node) {
 	first := n.child.Load()
 	if first&severalChildren == 0 {
 		if first != 0 {
-			t.stack = append(t.stack, first)
+			t.stack = append(t.stack, onlyChild(id, first))
 		}
 		return
 	}
@@ -169,39 +178,39 @@ func (t *tree) pushChildren(n *node) {
 }
 
 // hold makes the rank a holder of the node, and of what is stranded behind it. It holds all that is before.
-func (t *tree) hold(n *node, rank *rank) {
+func (t *tree) hold(id uint32, n *node, rank *rank) {
 	t.add(n, rank.id)
 	if rank.stranded == 0 {
 		return
 	}
 	t.stack = t.stack[:0]
-	t.pushChildren(n)
+	t.pushChildren(id, n)
 	for len(t.stack) > 0 {
 		id := t.stack[len(t.stack)-1]
 		t.stack = t.stack[:len(t.stack)-1]
 		if t.rescue(id, rank) {
 			n := t.node(id)
 			t.add(n, rank.id)
-			t.pushChildren(n)
+			t.pushChildren(id, n)
 		}
 	}
 }
 
 // lose makes the rank no holder of the node, and strands what it holds behind it.
-func (t *tree) lose(n *node, rank *rank) {
+func (t *tree) lose(id uint32, n *node, rank *rank) {
 	t.drop(n, rank.id)
 	if n.child.Load() == 0 {
 		return
 	}
 	t.stack = t.stack[:0]
-	t.pushChildren(n)
+	t.pushChildren(id, n)
 	for len(t.stack) > 0 {
 		id := t.stack[len(t.stack)-1]
 		t.stack = t.stack[:len(t.stack)-1]
 		if n := t.node(id); t.has(n, rank.id) {
 			t.drop(n, rank.id)
 			t.strand(id, rank)
-			t.pushChildren(n)
+			t.pushChildren(id, n)
 		}
 	}
 }
@@ -244,7 +253,7 @@ func (t *tree) unheld(id uint32, n *node) bool {
 
 // vacate gives up a node that nobody holds: all of it, or its place behind its parent if it has children.
 func (t *tree) vacate(id uint32, n *node) {
-	parent := n.parent
+	parent := n.above(id)
 	switch {
 	case n.child.Load() == 0:
 		t.uproot(id, n)
@@ -264,31 +273,44 @@ func (t *tree) vacate(id uint32, n *node) {
 
 // uproot destroys a node without children.
 func (t *tree) uproot(id uint32, n *node) {
-	switch n.parent {
+	switch parent := n.above(id); parent {
 	case 0:
 		t.delist(id)
 	case detachedParent:
 		t.detached.remove(n.sequence.Load())
 	default:
-		t.unlink(n.parent, id)
+		t.unlink(parent, id)
 	}
-	t.destroy(id, n)
+	t.destroy(id)
 }
 
 // compact moves all nodes together and returns their new numbers by the old ones.
 func (t *tree) compact() (moved []uint32) {
-	moved = t.space.compact(func(n *node) bool { return n.parent&vacantMark == 0 })
+	moved = t.space.compact()
 	t.cells, t.vacantCell, t.cellOf, t.stack = nil, 0, names{}, nil
-	for id := uint32(1); id < t.next; id++ {
+	end := uint32(t.live) + 1
+	for id := uint32(1); id < end; id++ {
 		t.node(id).child.Store(0)
 	}
-	for id := uint32(1); id < t.next; id++ {
-		switch parent := t.node(id).parent; parent {
+	for id := uint32(1); id < end; id++ {
+		parent := t.node(id).parent
+		switch {
+		case parent&previousParent != 0:
+			parent = id - 1 // nodes that were side by side still are
+		case parent != detachedParent:
+			parent = moved[parent]
+		}
+		switch parent {
 		case 0:
 			t.enlist(id)
 		case detachedParent:
 		default:
-			t.link(moved[parent], t.node(moved[parent]), id)
+			t.link(parent, t.node(parent), id)
+		}
+	}
+	for id := end - 1; id > 0; id-- {
+		if n := t.node(id); n.child.Load()&(severalChildren|nextChild) == nextChild {
+			n.child.Store(only(id, id+1, t.runEnd(id+1)))
 		}
 	}
 	t.detached.renumber(moved)
@@ -308,5 +330,5 @@ func (t *tree) compact() (moved []uint32) {
 }
 
 func (t *tree) bytes() int {
-	return t.space.bytes() + cap(t.cells)*12 + t.cellOf.bytes() + t.detached.bytes() + cap(t.stack)*4 + (len(t.stranded)+len(t.strandedAt))*24
+	return t.space.bytes() + cap(t.cells)*12 + t.cellOf.bytes() + t.detached.bytes() + cap(t.stack)*4 + cap(t.pieces)*16 + (len(t.stranded)+len(t.strandedAt))*24
 }
