@@ -120,6 +120,8 @@ func (r *Run) Next(ctx context.Context) (*Delta, error) {
 			}
 		case err == io.EOF: // itself: a failure may well be caused by one
 			r.finish(io.EOF)
+		case ctx.Err() != nil && r.context.Err() == nil:
+			return nil, err // the caller's time is up; the run goes on
 		case r.finished >= r.expected:
 			r.finish(io.EOF) // the answer was complete: nothing is lost with its end
 		case r.complete(err):

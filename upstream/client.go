@@ -22,6 +22,9 @@ type ClientOptions struct {
 	ConnectTimeout time.Duration
 	// IdleTimeout is how long a server may say nothing while it owes an answer; 0 waits for ever.
 	IdleTimeout time.Duration
+	// Grace is how long a stream may bring nothing after its server has left, before it ends: a server that is too busy to answer a look at
+	// its health may well go on with what it does. 0 means 5 s.
+	Grace time.Duration
 	// TLS configures https; nil trusts what the system trusts.
 	TLS *tls.Config
 }
@@ -47,6 +50,9 @@ type Client struct {
 func NewClient(options ClientOptions) *Client {
 	if options.ConnectTimeout <= 0 {
 		options.ConnectTimeout = 5 * time.Second
+	}
+	if options.Grace <= 0 {
+		options.Grace = 5 * time.Second
 	}
 	dialer := &net.Dialer{Timeout: options.ConnectTimeout, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
 	transport := &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: options.TLS, TLSHandshakeTimeout: options.ConnectTimeout,
@@ -101,7 +107,7 @@ func (c *Client) get(ctx context.Context, s *Server, path string, limit int64) (
 func (c *Client) post(ctx context.Context, s *Server, path string, body []byte, about *inference.Request, reading dialect) (*stream, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	made := &stream{client: c, server: s, context: ctx, cancel: cancel, reading: reading, expected: 1}
-	made.stopWatching = context.AfterFunc(s.gone, func() { cancel(context.Cause(s.gone)) })
+	made.stopWatching = context.AfterFunc(s.gone, made.await)
 	if idle := c.options.IdleTimeout; idle > 0 {
 		made.idle = time.AfterFunc(idle, func() {
 			cancel(&inference.Error{Kind: inference.ResponseTimeout, WorkerID: s.ID, Message: "server " + s.URL + " said nothing for " + idle.String()})

@@ -149,7 +149,7 @@ func TestWhatNoServerCanDoIsRefused(t *testing.T) {
 func held(t *testing.T, idle time.Duration) (e *fakeengine.Engine, s *Server, stream inference.Stream, cancel func(), release func()) {
 	t.Helper()
 	e, s, client := engine(t, fakeengine.VLLM, Config{})
-	client.options.IdleTimeout = idle
+	client.options.IdleTimeout, client.options.Grace = idle, time.Millisecond
 	release = e.Hold()
 	ctx, cancel := context.WithCancel(t.Context())
 	stream, err := client.Send(ctx, s, tokens123(3))
@@ -194,6 +194,26 @@ func TestAServerThatGoesEndsItsStreams(t *testing.T) {
 	s.leave()
 	if _, err := stream.Next(t.Context()); inference.KindOf(err) != inference.Disconnected {
 		t.Errorf("the stream ended with %v; want one that moves on", err)
+	}
+}
+
+func TestAServerThatLeavesMayFinish(t *testing.T) {
+	reader, writer := io.Pipe()
+	s := testStream(completions{vllm: true}, reader)
+	s.client.options.Grace = 200 * time.Millisecond
+	t.Cleanup(func() { _ = s.Close(); s.client.Close() })
+	s.server.leave()
+	for begun := time.Now(); time.Since(begun) < 3*s.client.options.Grace; {
+		go func() { // ends when it is read
+			_, _ = io.WriteString(writer, "data: {\"choices\":[{\"index\":0,\"token_ids\":[5]}]}\n\n")
+		}()
+		if out, err := s.Next(t.Context()); err != nil || len(out.TokenIDs) != 1 || s.context.Err() != nil {
+			t.Fatalf("a server that has left and goes on: %v, %v", err, context.Cause(s.context))
+		}
+	}
+	<-s.context.Done() // now nothing comes any more
+	if inference.KindOf(context.Cause(s.context)) != inference.Disconnected {
+		t.Errorf("it ended for %v", context.Cause(s.context))
 	}
 }
 

@@ -31,6 +31,12 @@ type stream struct {
 	idle    *time.Timer // nil for none
 
 	stopWatching func() bool // the server's going
+	received     atomic.Uint64
+	leaving      struct {
+		sync.Mutex
+		timer    *time.Timer // nil while the server is there
+		released bool
+	}
 
 	queue []inference.Output
 	head  int // how many of queue were handed out
@@ -188,6 +194,7 @@ func (s *stream) readEvent() ([]byte, error) {
 	if s.idle != nil {
 		s.idle.Reset(s.client.options.IdleTimeout)
 	}
+	defer s.received.Add(1)
 	if s.whole {
 		return s.events.all()
 	}
@@ -199,9 +206,32 @@ func (s *stream) Buffered() bool {
 	return s.head < len(s.queue) && !s.holding() || s.ended != nil || s.pending == nil && s.events.buffered()
 }
 
+// await ends the stream of a server that has left, once it brings nothing any more.
+func (s *stream) await() {
+	s.leaving.Lock()
+	defer s.leaving.Unlock()
+	if s.leaving.released {
+		return
+	}
+	before := s.received.Load()
+	s.leaving.timer = time.AfterFunc(s.client.options.Grace, func() {
+		if s.received.Load() == before {
+			s.cancel(context.Cause(s.server.gone))
+			return
+		}
+		s.await()
+	})
+}
+
 // release ends what watches the stream.
 func (s *stream) release() {
 	s.stopWatching()
+	s.leaving.Lock()
+	s.leaving.released = true
+	if s.leaving.timer != nil {
+		s.leaving.timer.Stop()
+	}
+	s.leaving.Unlock()
 	if s.idle != nil {
 		s.idle.Stop()
 	}

@@ -22,7 +22,7 @@ func testStream(d dialect, source io.Reader) *stream {
 	server := newServer(Config{URL: "http://test:1"}, About{Model: "m"})
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s := &stream{client: NewClient(ClientOptions{}), server: server, context: ctx, cancel: cancel, reading: d, expected: 1}
-	s.stopWatching = context.AfterFunc(server.gone, func() { cancel(context.Cause(server.gone)) })
+	s.stopWatching = context.AfterFunc(server.gone, s.await)
 	_, s.usageFollows = d.(completions)
 	s.begin(&http.Response{Body: io.NopCloser(source), Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}}})
 	return s
