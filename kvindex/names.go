@@ -98,13 +98,11 @@ func within(hash uint64, n int) int {
 	return int(high)
 }
 
-// warm brings the name's bucket into the processor's cache. The result is of no interest; whoever sums up the results of many
-// names keeps the processor from waiting for one after the other.
-func (t *names) warm(name uint64) uint32 {
-	if len(t.buckets) == 0 {
-		return 0
+// warm begins to bring the name's bucket into the processor's cache, so that of many names one need not wait for the other.
+func (t *names) warm(name uint64) {
+	if len(t.buckets) > 0 {
+		prefetch(unsafe.Pointer(&t.buckets[within(scramble(name), len(t.buckets))]))
 	}
-	return uint32(t.buckets[within(scramble(name), len(t.buckets))].further)
 }
 
 // locate returns the bucket that the name belongs to, and the one and the entry where it is; there is -1 if it is not in the table.

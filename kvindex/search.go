@@ -1,5 +1,7 @@
 package kvindex
 
+import "unsafe"
+
 // search is a look-up in the device tier of one shard. It follows the prompt as far as any rank holds it.
 //
 // A look-up costs what it waits for memory, and it waits less for words that it asks for at once than for words of which each tells
@@ -124,6 +126,7 @@ func (s *search) advance(m *Matches) {
 		s.stage = inNode
 		s.view.ask(s.id)
 		s.view.ask(s.id + 2) // for a shortcut
+		s.askSoon(s.at + 2)
 	case inNode:
 		sequence := s.sequence[s.at+1]
 		held, ok := s.view.read(s.id, sequence)
@@ -214,9 +217,7 @@ func (s *search) onward(m *Matches) {
 	case s.child&nextChild != 0:
 		s.stage, s.size = inRun, min(runLength(s.child), len(s.sequence)-1-s.at)
 		s.view.ask(s.node + uint32(s.size))
-		if s.soon = s.at + s.size + 1; s.soon < len(s.sequence) {
-			s.view.table.home(scramble(s.sequence[s.soon]))[0].Load() // runs end where prompts branch
-		}
+		s.askSoon(s.at + s.size + 1)
 		if s.few {
 			s.seek()
 		}
@@ -231,7 +232,14 @@ func (s *search) onward(m *Matches) {
 func (s *search) askTable() {
 	s.stage, s.hash = inTable, scramble(s.sequence[s.at+1])
 	s.bucket = s.view.table.home(s.hash)
-	s.bucket[0].Load()
+	prefetch(unsafe.Pointer(s.bucket))
+}
+
+// askSoon asks where the table has a block further on: if prompts branch before it, as they do at the ends of runs, it is next.
+func (s *search) askSoon(at int) {
+	if s.soon = at; at < len(s.sequence) {
+		prefetch(unsafe.Pointer(s.view.table.home(scramble(s.sequence[at]))))
+	}
 }
 
 // miss ends the search where the table does not have the next block. It may have left the table when it became the only child.

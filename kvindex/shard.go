@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"signalbox/kvhash"
 )
@@ -26,7 +27,6 @@ type shard struct {
 	lower    [Tiers]*space // nil until there are blocks in the tier
 	pending  []found
 	leaving  []uint32
-	warmed   uint32 // see names.warm; of no meaning
 
 	readers atomic.Pointer[readers]
 }
@@ -180,11 +180,9 @@ func (s *shard) store(r *rank, event *Event) error {
 	room := s.budget.take(len(event.Blocks))
 	r.blocks.reserve(room)
 	d.pieces = d.pieces[:0]
-	warmed := uint32(0)
 	for i := range event.Blocks {
-		warmed += r.blocks.warm(event.Blocks[i].Hash)
+		r.blocks.warm(event.Blocks[i].Hash)
 	}
-	s.warmed = warmed
 	for i := range event.Blocks {
 		block := &event.Blocks[i]
 		if room == 0 {
@@ -273,9 +271,8 @@ func (s *shard) refuse(refused, of int) error {
 // remove drops blocks from the device.
 func (s *shard) remove(r *rank, event *Event) (err error) {
 	// First all names are looked for, then all nodes, and only then anything is changed: so the processor fetches many at a time.
-	warmed := uint32(0)
 	for _, hash := range event.Hashes {
-		warmed += r.blocks.warm(hash)
+		r.blocks.warm(hash)
 	}
 	s.leaving = s.leaving[:0]
 	for _, hash := range event.Hashes {
@@ -285,9 +282,8 @@ func (s *shard) remove(r *rank, event *Event) (err error) {
 			continue
 		}
 		s.leaving = append(s.leaving, id)
-		warmed += s.device.node(id).parent
+		prefetch(unsafe.Pointer(s.device.node(id)))
 	}
-	s.warmed = warmed
 	// Blocks go from the end of a prompt, so that none is stranded for a moment.
 	if n := len(s.leaving); n > 1 && s.device.node(s.leaving[1]).above(s.leaving[1]) == s.leaving[0] {
 		slices.Reverse(s.leaving)

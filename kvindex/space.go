@@ -95,11 +95,11 @@ func (v *view) node(id uint32) *node {
 	return nil
 }
 
-// ask brings a node into the processor's cache, so that a later reading need not wait for it.
+// ask begins to bring a node into the processor's cache. It may be in two lines.
 func (v *view) ask(id uint32) {
 	if n := v.node(id); n != nil {
-		n.sequence.Load()
-		n.child.Load() // which may be in the next line
+		prefetch(unsafe.Pointer(n))
+		prefetch(unsafe.Pointer(&n.parent))
 	}
 }
 
