@@ -18,6 +18,11 @@ func joinUpstream(s *settings.Frontend, l *links, options *frontend.Options, log
 	if err != nil || len(servers) == 0 {
 		return func() {}, err
 	}
+	if size, set := s.Discovery.BlockSize.Get(); set { // of all workers
+		for i := range servers {
+			servers[i].BlockSize = uint32(size)
+		}
+	}
 	client := upstream.NewClient(upstream.ClientOptions{ConnectTimeout: s.Planes.ConnectTimeout, IdleTimeout: s.HTTP.StreamTimeout})
 	roster := frontend.NewUpstream(client, discovery.NamespaceFilter{Exact: s.Discovery.Namespace, Prefix: s.Discovery.NamespacePrefix}, logger)
 	l.route.Events = roster.Events(l.events)

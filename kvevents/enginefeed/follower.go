@@ -49,6 +49,8 @@ type Follower struct {
 	// further on after a replay that reached ahead of what is published. Both belong to the goroutine of Follow.
 	began      bool
 	live, next uint64
+	// said tells that a connection that failed was told of, odd that blocks of another size were.
+	said, odd bool
 
 	mutex  sync.Mutex
 	active bool
@@ -116,7 +118,7 @@ const (
 func (f *Follower) Follow(ctx context.Context) {
 	err := zmq.Subscribe(ctx, f.source.Endpoint, "", zmq.Events{
 		Connected: func() { f.connected(ctx) },
-		Lost:      func(error) { f.counts.lost.Add(1); f.setActive(false) },
+		Lost:      f.lostConnection,
 		Message: func(parts [][]byte) {
 			if len(parts) == engineMessage && len(parts[1]) == 8 {
 				f.take(ctx, binary.BigEndian.Uint64(parts[1]), parts[2])
@@ -144,10 +146,21 @@ func (f *Follower) connected(ctx context.Context) {
 	f.first.Do(func() { close(f.ready) })
 }
 
-func (f *Follower) setActive(active bool) {
+// lostConnection is called when a connection fails or cannot be made: it is said once, until there is one again.
+func (f *Follower) lostConnection(err error) {
+	f.counts.lost.Add(1)
+	if f.setActive(false) || !f.said {
+		f.said = true
+		f.logger.Warn("the events of an engine are not heard; it is tried again", "error", err)
+	}
+}
+
+// setActive notes whether the engine is connected, and tells whether it was.
+func (f *Follower) setActive(active bool) (before bool) {
 	f.mutex.Lock()
-	f.active = active
-	f.mutex.Unlock()
+	defer f.mutex.Unlock()
+	before, f.active = f.active, active
+	return before
 }
 
 // take is told every batch that the engine publishes.
@@ -253,6 +266,13 @@ func (f *Follower) apply(batch []byte) {
 	}
 	for _, event := range events {
 		event.Rank = f.source.Rank
+		if event.Op == kvindex.Stored && len(event.Blocks) == 0 {
+			if !f.odd {
+				f.odd = true
+				f.logger.Error("an engine stores blocks of another size than was said; they cannot be used", "block_size", f.source.BlockSize)
+			}
+			continue
+		}
 		f.count(event.Op, f.index.Apply(event)) // what an engine says of blocks that nobody knows cannot be helped
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"signalbox/internal/rawengine"
@@ -190,4 +191,27 @@ func TestWhatWasToldBeforeTheConnection(t *testing.T) {
 	e.expect(t, "another engine, of which nothing was published meanwhile", 2, 0, 0)
 	e.publish(1)
 	e.expect(t, "and which goes on", 2, 0, 0)
+}
+
+func TestWhatIsWrongIsSaidOnce(t *testing.T) {
+	e := newToldEngine(t, "")
+	var said strings.Builder
+	e.logger = slog.New(slog.NewTextHandler(&said, nil))
+	normalizer, err := engine.New(engine.Options{WorkerID: 1, BlockSize: 8}) // the engine has blocks of 4
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.normalizer = normalizer
+	e.publish(0, 1)
+	e.expect(t, "blocks of another size", 0)
+	for range 3 {
+		e.lostConnection(errors.New("refused"))
+	}
+	e.setActive(true)
+	e.lostConnection(errors.New("reset"))
+	for text, want := range map[string]int{"another size": 1, "refused": 1, "reset": 1} {
+		if got := strings.Count(said.String(), text); got != want {
+			t.Errorf("%q is said %d times:\n%s", text, got, said.String())
+		}
+	}
 }
