@@ -453,6 +453,21 @@ func TestPlainServersAreAskedAsText(t *testing.T) {
 	}
 }
 
+func TestPlainServersEmbed(t *testing.T) {
+	servers := fakes(t, fakeengine.VLLM, 1, false)
+	p := plain(t, KVMode, servers, func(_ *fakeengine.Engine, c *upstream.Config) { c.Serves = "embeddings" }, nil)
+	p.waitReady(1)
+	if status, answer := p.post("/v1/embeddings", `{"model":"m","input":"Where"}`); status != http.StatusOK || !strings.Contains(answer, `"embedding":[0.5,-0.25]`) {
+		t.Errorf("%d %s", status, answer)
+	}
+	if status, answer := p.post("/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"x"}]}`); status != http.StatusNotFound {
+		t.Errorf("a conversation with a model of embeddings: %d %s", status, answer)
+	}
+	if seen := servers[0].Seen(); len(seen) != 1 || seen[0].Path != "/v1/embeddings" || string(seen[0].Body["input"]) != `"Where"` {
+		t.Errorf("the server was asked %+v", seen)
+	}
+}
+
 func TestAClientThatGoesFreesThePlainServer(t *testing.T) {
 	for name, describe := range map[string]func(*fakeengine.Engine, *upstream.Config){"tokens": withTokens, "text": nil} {
 		t.Run(name, func(t *testing.T) {

@@ -224,6 +224,23 @@ func TestASilentServerIsGivenUp(t *testing.T) {
 	}
 }
 
+func TestASlowClientIsNotTheServersSilence(t *testing.T) {
+	e, s, client := engine(t, fakeengine.VLLM, Config{})
+	e.Answer = []uint32{5}
+	client.options.IdleTimeout = 50 * time.Millisecond
+	stream, err := client.Send(t.Context(), s, tokens123(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(2 * client.options.IdleTimeout) // the client's own time
+	if ids, _ := read(t, stream, nil); len(ids) != 2 {
+		t.Errorf("%v came after it, want two tokens", ids)
+	}
+}
+
 func TestAStreamOutlivesACallersTime(t *testing.T) {
 	_, _, stream, _, release := held(t, 0)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)

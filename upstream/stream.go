@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -65,6 +66,9 @@ type choiceState struct {
 const maxChoices = 128
 
 func (s *stream) begin(answer *http.Response) {
+	if s.idle != nil {
+		s.idle.Stop()
+	}
 	s.body = answer.Body
 	s.events.source = answer.Body
 	s.whole = !strings.HasPrefix(answer.Header.Get("Content-Type"), "text/event-stream")
@@ -166,7 +170,7 @@ func (s *stream) end() {
 }
 
 // errGoesOn tells that the caller's time is up while the stream goes on.
-var errGoesOn = io.ErrNoProgress
+var errGoesOn = errors.New("the stream goes on")
 
 // read returns the next event's data. A caller whose time is limited leaves without disturbing the stream: the read goes on meanwhile.
 func (s *stream) read(ctx context.Context) ([]byte, error) {
@@ -193,6 +197,7 @@ func (s *stream) read(ctx context.Context) ([]byte, error) {
 func (s *stream) readEvent() ([]byte, error) {
 	if s.idle != nil {
 		s.idle.Reset(s.client.options.IdleTimeout)
+		defer s.idle.Stop() // a client that takes its time is not the server's silence
 	}
 	defer s.received.Add(1)
 	if s.whole {

@@ -155,6 +155,7 @@ func (e *Engine) handler() http.Handler {
 		})
 		mux.HandleFunc("POST /generate", e.serve)
 	}
+	mux.HandleFunc("POST /v1/embeddings", e.embed)
 	mux.HandleFunc("POST /v1/completions", e.serve)
 	mux.HandleFunc("POST /v1/chat/completions", e.serve)
 	return mux
@@ -225,6 +226,20 @@ func (e *Engine) Left() int {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	return e.left
+}
+
+// embed answers with one vector.
+func (e *Engine) embed(w http.ResponseWriter, r *http.Request) {
+	request := Request{Path: r.URL.Path, Header: r.Header}
+	if json.NewDecoder(r.Body).Decode(&request.Body) != nil {
+		http.Error(w, `{"error":{"message":"the body is no JSON","code":400}}`, http.StatusBadRequest)
+		return
+	}
+	e.mutex.Lock()
+	e.seen = append(e.seen, request)
+	e.mutex.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, `{"object":"list","model":%q,"data":[{"object":"embedding","index":0,"embedding":[0.5,-0.25]}],"usage":{"prompt_tokens":3,"total_tokens":3}}`, e.Model)
 }
 
 func (e *Engine) serve(w http.ResponseWriter, r *http.Request) {
