@@ -117,3 +117,24 @@ func TestTokenizersAreLocated(t *testing.T) {
 		t.Errorf("a tokenizer that is nowhere: %v", err)
 	}
 }
+
+// The file that operators are shown is a good one.
+func TestTheOperationsPage(t *testing.T) {
+	page, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "\n## Plain servers\n")
+	_, text, _ = strings.Cut(text, "```yaml\n")
+	text, _, _ = strings.Cut(text, "```")
+	folder := t.TempDir()
+	name := filepath.Join(folder, "servers.yaml")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GPU2_KEY", "x")
+	got, err := Source{File: name, Locate: func(string) string { return folder }}.Read()
+	if err != nil || len(got) != 2 || got[0].Replay != "tcp://gpu-1:5558" || got[1].Events != "tcp://gpu-2:5557" || got[1].KeyEnv != "GPU2_KEY" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
