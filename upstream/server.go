@@ -2,9 +2,10 @@ package upstream
 
 import (
 	"context"
-	"hash/fnv"
 	"slices"
 	"strconv"
+
+	"github.com/zeebo/xxh3"
 
 	"signalbox/inference"
 )
@@ -61,9 +62,7 @@ func newServer(c Config, about About) *Server {
 
 // Identity is the worker id of the server with a key, from 1 to 2⁶³-1.
 func Identity(key string) uint64 {
-	hash := fnv.New64a()
-	_, _ = hash.Write([]byte(key)) // a hash never fails to write
-	return max(1, hash.Sum64()>>1)
+	return max(1, xxh3.HashString(key)>>1)
 }
 
 // leave ends the streams of a server that is gone.
