@@ -65,7 +65,7 @@ func makeLongKey(s string, at, n int) (key longKey) {
 	if at+cachedWord <= len(s) {
 		for i := range key.text {
 			if have := n - 8*i; have > 0 {
-				key.text[i] = eight(s, at+8*i) & keyMasks[min(have, 8)].low
+				key.text[i] = eight(s, at+8*i) & firstBytes(have)
 			}
 		}
 		return key

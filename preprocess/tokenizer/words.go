@@ -55,11 +55,10 @@ func (w *wordEncoder) encode(dst []uint32, s string) []uint32 {
 // does not wait for what it reads for another, so that the processor does many at once, where it would wait for each if the pieces were
 // done one by one. Nor do the steps that all pieces take depend on branches, which nothing could foresee.
 func (w *wordEncoder) batch(dst []uint32, s string, recent *recentWords, n int) []uint32 {
-	recent.look(s, n)
-	missed, several := recent.find(n)
+	missed, several := recent.find(s, n)
 	recent.repeated = 0
 	recent.unpack(several)
-	missed = w.findWhole(recent, missed)
+	missed = missed[:w.whole.findWhole(recent, uint64(len(missed)))]
 	w.touch(s, recent, missed)
 	fresh := missed[:0]
 	for _, i := range missed {
@@ -80,66 +79,54 @@ func (r *recentWords) write(dst []uint32, n int) []uint32 {
 	r.spill = append(r.spill, make([]uint32, recentIDs)...)
 	spill := r.spill
 	dst = slices.Grow(dst, n+r.repeated+len(spill))
-	out := dst[len(dst):cap(dst)]
-	at := 0
+	out := unsafe.Pointer(unsafe.SliceData(dst[len(dst):cap(dst)]))
+	start := out
 	for _, id := range r.ids[:n] {
 		if id < spilled {
-			out[at] = id
-			at++
+			*(*uint32)(out) = id
+			out = unsafe.Add(out, 4)
 			continue
 		}
 		ids := spill[id&^spilled:]
 		count := int(ids[0])
 		if count <= recentIDs {
-			*(*[recentIDs]uint32)(out[at:]) = [recentIDs]uint32(ids[1:])
+			*(*[recentIDs]uint32)(out) = [recentIDs]uint32(ids[1:])
 		} else {
-			copy(out[at:], ids[1:1+count])
+			copy(unsafe.Slice((*uint32)(out), count), ids[1:])
 		}
-		at += count
+		out = unsafe.Add(out, 4*count)
 	}
-	return dst[:len(dst)+at]
-}
-
-// look makes the keys of n pieces and reads the places where the recent words may have them.
-func (r *recentWords) look(s string, n int) {
-	touched := uint64(0)
-	base := unsafe.Pointer(unsafe.StringData(s))
-	at := int(r.bounds[0])
-	for i, end := range r.bounds[1 : n+1] {
-		key := longPieceKey
-		switch size := int(end) - at; {
-		case size > shortWord:
-		case at+16 <= len(s):
-			text := (*[16]byte)(unsafe.Add(base, at))
-			mask := &keyMasks[size&15]
-			key.low = binary.LittleEndian.Uint64(text[:8]) & mask.low
-			key.high = binary.LittleEndian.Uint64(text[8:])&mask.high | uint64(size)<<32
-		default:
-			key = makeWordKey(s, at, size)
-		}
-		hash := key.hash()
-		r.keys[i], r.hashes[i] = key, hash
-		touched |= r.slots[hash>>(64-recentBits)].low
-		at = int(end)
-	}
-	r.touched = touched
+	return dst[:len(dst)+int(uintptr(out)-uintptr(start))/4]
 }
 
 // find writes the ids of those of n pieces that are recent words of one id, and returns which pieces are not among the recent words, and
 // which are and have several ids.
-func (r *recentWords) find(n int) (missed, several []uint8) {
-	misses, splits := uint64(0), uint64(0)
-	for i := range r.keys[:n] {
-		key, hash := r.keys[i], r.hashes[i]
+func (r *recentWords) find(s string, n int) (missed, several []uint8) {
+	found, misses, splits := r.findFast(s, n)
+	misses, splits = r.findGeneric(s, found, n, misses, splits)
+	return r.missed[:misses], r.several[:splits]
+}
+
+// findGeneric does that for the pieces from one on, where so many have been missed and have several ids before.
+func (r *recentWords) findGeneric(s string, from, n int, misses, splits uint64) (uint64, uint64) {
+	at := int(r.bounds[from])
+	for i := from; i < n; i++ {
+		end := int(r.bounds[i+1])
+		key := longPieceKey
+		if size := end - at; size <= shortWord {
+			key = makeWordKey(s, at, size)
+		}
+		at = end
+		hash := key.hash()
 		slot := &r.slots[hash>>(64-recentBits)]
-		r.ids[i] = uint32(slot.high >> keyBits)
+		r.keys[i], r.hashes[i], r.ids[i] = key, hash, uint32(slot.high>>keyBits)
+		r.missed[misses%batchPieces], r.several[splits%batchPieces] = uint8(i), uint8(i)
 		difference := slot.differs(key)
 		miss := (difference | -difference) >> 63 // 0 or 1, without a branch
-		r.missed[misses%batchPieces], r.several[splits%batchPieces] = uint8(i), uint8(i)
 		misses += miss
 		splits += slot.high >> 63 &^ miss
 	}
-	return r.missed[:misses], r.several[:splits]
+	return misses, splits
 }
 
 // unpack begins the spill with the ids of pieces that are recent words and have several.
@@ -155,27 +142,6 @@ func (r *recentWords) unpack(pieces []uint8) {
 		at += 1 + int(count)
 	}
 	r.spill = spill[:at]
-}
-
-// findWhole writes the ids of those of the pieces that are one token and makes them recent words. It returns the others.
-func (w *wordEncoder) findWhole(r *recentWords, missed []uint8) []uint8 {
-	touched := uint64(0)
-	for _, i := range missed {
-		touched |= w.whole.line(r.hashes[i])[0].low
-	}
-	r.touched = touched
-	others := uint64(0)
-	for _, i := range missed {
-		key, hash := r.keys[i], r.hashes[i]
-		id, found := w.whole.line(hash).find(key)
-		r.ids[i] = id
-		slot := &r.slots[hash>>(64-recentBits)]
-		slot.low ^= (slot.low ^ key.low) & found
-		slot.high ^= (slot.high ^ (key.high | uint64(id)<<keyBits)) & found
-		missed[others%batchPieces] = i
-		others += 1 &^ found
-	}
-	return missed[:others]
 }
 
 // touch reads where the cache may have pieces. As in look, what counts is that all of it is read before any of it is needed.
@@ -305,7 +271,11 @@ func (r *recentWords) put(hash uint64, key wordKey, id uint32) {
 }
 
 // makeWordKey makes the key of a word of up to shortWord bytes.
-func makeWordKey(s string, at, n int) wordKey {
+func makeWordKey(s string, at, n int) (key wordKey) {
+	if at+16 <= len(s) {
+		parts := &keyParts[n]
+		return wordKey{eight(s, at) & parts.low, eight(s, at+8)&parts.high | parts.size}
+	}
 	var b [16]byte
 	copy(b[:], s[at:at+n])
 	return wordKey{binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:]) | uint64(n)<<32}
@@ -320,20 +290,28 @@ type wordKey struct{ low, high uint64 }
 // keyBits is how many bits of a key's high are in use; tables have an id above them.
 const keyBits = 36
 
-var keyMasks = func() (masks [16]wordKey) {
-	for n := range masks {
-		masks[n] = wordKey{1<<(8*min(n, 8)) - 1, 1<<(8*max(n-8, 0)) - 1}
-		if n >= 8 {
-			masks[n].low = ^uint64(0)
-		}
+// keyParts are the masks of the text of a word by its length, and the length as it is in a key; the last one is for longer words.
+var keyParts = func() (parts [16]struct{ low, high, size, _ uint64 }) {
+	for n := range shortWord + 1 {
+		parts[n].low, parts[n].high = firstBytes(n), firstBytes(n-8)
+		parts[n].size = uint64(n) << 32
 	}
-	return masks
+	parts[shortWord+1].size = longPieceKey.high
+	return parts
 }()
 
+// firstBytes has all bits set of the first n bytes of eight.
+func firstBytes(n int) uint64 { return 1<<(8*max(n, 0)) - 1 }
+
 func (k wordKey) hash() uint64 {
-	high, low := bits.Mul64(k.low^0x9E3779B97F4A7C15, k.high^0xD1B54A32D192ED03)
+	high, low := bits.Mul64(k.low^hashLow, k.high^hashHigh)
 	return high ^ low
 }
+
+const (
+	hashLow  = 0x9E3779B97F4A7C15
+	hashHigh = 0xD1B54A32D192ED03
+)
 
 // wholeWords is a table of all tokens up to shortWord bytes that their own text is encoded to. It never changes once it is made. A token is
 // in the line of its hash or, if that is full, in the next one that is not.
@@ -389,23 +367,43 @@ func (l *wholeLine) put(entry wordKey) bool {
 	return false
 }
 
-// find returns the id of a word, and all bits if it is there; else none.
-func (l *wholeLine) find(key wordKey) (id uint32, found uint64) {
-	for i := range l {
-		difference := l[i].differs(key)
-		equal := (difference|-difference)>>63 - 1
-		id |= uint32(l[i].high >> keyBits & equal)
-		found |= equal
+// findWholeGeneric is [wholeWords.findWhole] without instructions of a particular processor.
+func (w *wholeWords) findWholeGeneric(r *recentWords, n uint64) (others uint64) {
+	touched := uint64(0)
+	for _, i := range r.missed[:n] {
+		touched |= w.line(r.hashes[i])[0].low
 	}
-	return id, found
+	r.touched = touched
+	for _, i := range r.missed[:n] {
+		word := w.line(r.hashes[i]).find(r.keys[i])
+		r.ids[i] = uint32(word.high >> keyBits)
+		if word.high != 0 {
+			r.slots[r.hashes[i]>>(64-recentBits)] = word
+			continue
+		}
+		r.missed[others%batchPieces] = i
+		others++
+	}
+	return others
+}
+
+// find returns the entry of a word, or zeros.
+func (l *wholeLine) find(key wordKey) (word wordKey) {
+	for i := range l {
+		if l[i].differs(key) == 0 {
+			word.high = l[i].high
+		}
+	}
+	word.low = key.low
+	return word
 }
 
 // findBehind finds a word that is not in the line of its hash.
 func (w *wholeWords) findBehind(key wordKey, hash uint64) (uint32, bool) {
 	for i := hash >> w.shift; w.lines[i][len(wholeLine{})-1] != (wordKey{}); {
 		i = (i + 1) & uint64(len(w.lines)-1)
-		if id, found := w.lines[i].find(key); found != 0 {
-			return id, true
+		if word := w.lines[i].find(key); word.high != 0 {
+			return uint32(word.high >> keyBits), true
 		}
 	}
 	return 0, false

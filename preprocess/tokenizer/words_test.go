@@ -1,0 +1,43 @@
+package tokenizer
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestPiecesAreFoundAlike holds what the processor's own instructions find of pieces among recent words and whole ones against what is found
+// without them.
+func TestPiecesAreFoundAlike(t *testing.T) {
+	parts := append([]string{" the", "the", "ing", " internationalization", " word", "\n\n", "   ", "abcdefghijkl", "abcdefghijklm", "==", "x"}, awkward...)
+	for _, name := range []string{"qwen3", "gemma3"} {
+		w := load(t, name).words
+		fast, plain := new(recentWords), new(recentWords)
+		rapid.Check(t, func(t *rapid.T) {
+			s := valid(strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 1, 60).Draw(t, "parts"), ""))
+			fast.bounds[0] = 0
+			n := w.scan(s, 0, fast.bounds[1:])
+			w.batch(nil, s, fast, n) // puts some of them among the recent words
+			*plain = *fast
+
+			missed, several := fast.find(s, n)
+			misses, splits := plain.findGeneric(s, 0, n, 0, 0)
+			if !slices.Equal(missed, plain.missed[:misses]) || !slices.Equal(several, plain.several[:splits]) {
+				t.Fatalf("%q: missed %v, several %v, want %v, %v", s, missed, several, plain.missed[:misses], plain.several[:splits])
+			}
+			if fast.keys != plain.keys || fast.hashes != plain.hashes || fast.ids != plain.ids {
+				t.Fatalf("%q: keys, hashes or ids differ", s)
+			}
+			others := w.whole.findWhole(fast, misses)
+			want := w.whole.findWholeGeneric(plain, misses)
+			if !slices.Equal(fast.missed[:others], plain.missed[:want]) || fast.ids != plain.ids || fast.slots != plain.slots {
+				t.Fatalf("%q: of %v not whole are %v, want %v; or ids or recent words differ", s, missed, fast.missed[:others], plain.missed[:want])
+			}
+			if rapid.IntRange(0, 4).Draw(t, "forget") == 0 {
+				clear(fast.slots[:])
+			}
+		})
+	}
+}
