@@ -225,8 +225,12 @@ func (f *frontend) post(path, body string) (status int, text string, err error) 
 
 // postWithin sends a request whose answer may take no longer than that.
 func (f *frontend) postWithin(limit time.Duration, path, body string) (status int, text string, err error) {
+	return postWithin(limit, f.url+path, body)
+}
+
+func postWithin(limit time.Duration, url, body string) (status int, text string, err error) {
 	client := http.Client{Timeout: limit}
-	response, err := client.Post(f.url+path, "application/json", strings.NewReader(body))
+	response, err := client.Post(url, "application/json", strings.NewReader(body))
 	if err != nil {
 		return 0, "", err
 	}

@@ -85,17 +85,12 @@ type chatAnswer struct {
 
 func chat(t *testing.T, url, body string) (answer chatAnswer, status int, text string) {
 	t.Helper()
-	response, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(body))
+	status, text, err := postWithin(patience, url+"/v1/chat/completions", body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer response.Body.Close()
-	raw, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = json.Unmarshal(raw, &answer) // a refusal has another shape
-	return answer, response.StatusCode, string(raw)
+	_ = json.Unmarshal([]byte(text), &answer) // a refusal has another shape
+	return answer, status, text
 }
 
 // question asks the random model; it knows nothing, but always says the same where the likeliest token is taken.

@@ -79,17 +79,6 @@ func appendFloat(dst []byte, value float64) []byte {
 	return append(dst, ".0"...)
 }
 
-func appendUints(dst []byte, ids []uint32) []byte {
-	dst = append(dst, '[')
-	for i, id := range ids {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = strconv.AppendUint(dst, uint64(id), 10)
-	}
-	return append(dst, ']')
-}
-
 // appendBytes appends a byte string as an array of numbers.
 func appendBytes(dst, value []byte) []byte {
 	dst = append(dst, '[')

@@ -6,6 +6,7 @@ import (
 
 	"signalbox/api/nvext"
 	"signalbox/inference"
+	"signalbox/internal/jsonbody"
 	"signalbox/internal/jsontape"
 	"signalbox/pipeline"
 )
@@ -177,7 +178,7 @@ func (d *disclosure) begin(name string) {
 
 func (d *disclosure) ids(name string, ids []uint32) {
 	d.begin(name)
-	d.members = appendUints(d.members, ids)
+	d.members = jsonbody.AppendIDs(d.members, ids)
 }
 
 func (d *disclosure) raw(name string, value []byte) {

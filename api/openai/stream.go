@@ -9,6 +9,7 @@ import (
 	"signalbox/api/problem"
 	"signalbox/api/sse"
 	"signalbox/inference"
+	"signalbox/internal/jsonbody"
 	"signalbox/pipeline"
 )
 
@@ -23,7 +24,7 @@ func (a *API) annotate(out *sse.Writer, e *nvext.Extension, job *pipeline.Job, g
 				a.annotation(out, name, []string{string(appendString(nil, g.FormattedPrompt()))})
 			}
 		case "token_ids":
-			ids := appendUints(nil, g.PromptTokenIDs())
+			ids := jsonbody.AppendIDs(nil, g.PromptTokenIDs())
 			a.annotation(out, name, []string{string(appendString(nil, string(ids)))})
 		}
 	}

@@ -57,7 +57,7 @@ func (b *Body) Float(name string, value *float32) {
 // IDs adds a list of token ids.
 func (b *Body) IDs(name string, ids []uint32) {
 	b.name(name)
-	b.text = appendIDs(b.text, ids)
+	b.text = AppendIDs(b.text, ids)
 }
 
 // Strs adds a list of texts.
@@ -94,7 +94,8 @@ func (b *Body) Bias(name string, bias map[uint32]float32) {
 // Done returns the object's text.
 func (b *Body) Done() []byte { return append(b.text, '}') }
 
-func appendIDs(dst []byte, ids []uint32) []byte {
+// AppendIDs appends a list of numbers as JSON.
+func AppendIDs(dst []byte, ids []uint32) []byte {
 	dst = append(dst, '[')
 	for i, id := range ids {
 		if i > 0 {

@@ -176,12 +176,20 @@ func (b *bpe) encode(dst []uint32, piece string) []uint32 {
 	return b.mergeAll(dst, piece)
 }
 
+// fill puts a piece into a lane; false if not all of its bytes are symbols, or there are too many.
+func (b *bpe) fill(l *lane, piece string) bool {
+	fits := b.allSymbols && len(piece) <= laneSymbols
+	if fits {
+		l.beginBytes(b.merges, piece, &b.single)
+	}
+	return fits
+}
+
 // mergeAll appends what merging makes of a piece, whether it is merged or not.
 func (b *bpe) mergeAll(dst []uint32, piece string) []uint32 {
-	if b.allSymbols && len(piece) <= laneSymbols {
-		s := b.borrow()
-		defer b.giveBack(s)
-		s.lane.beginBytes(b.merges, piece, &b.single)
+	s := b.borrow()
+	defer b.giveBack(s)
+	if b.fill(&s.lane, piece) {
 		return s.lane.run(b.merges, dst)
 	}
 	if b.greedy != nil {
@@ -189,12 +197,9 @@ func (b *bpe) mergeAll(dst []uint32, piece string) []uint32 {
 			return out
 		}
 	}
-	s := b.borrow()
 	s.symbols = s.symbols[:0]
 	b.begin(s, piece, false)
-	dst = append(dst, b.merges.apply(s.symbols, &s.mergeScratch)...)
-	b.giveBack(s)
-	return dst
+	return append(dst, b.merges.apply(s.symbols, &s.mergeScratch)...)
 }
 
 // tokenize is encode for the general way through, which also knows offsets.

@@ -132,8 +132,7 @@ func lowest(pairs *[narrow]uint32) uint32 {
 // want says where to look a pair up. Pairs that are not likely to be merged are looked for in the bucket that is empty.
 func (m *merges) want(left, right, place uint32) wantedPair {
 	hash := pairHash(left, right)
-	likely := m.likely[hash>>m.likelyShift/64] >> (hash >> m.likelyShift % 64) & 1
-	return wantedPair{m.home(hash) & -likely, uint32(hash >> tagShift), place}
+	return wantedPair{m.home(hash) & -m.isLikely(hash), uint32(hash >> tagShift), place}
 }
 
 // settleGeneric is [lane.settle] without instructions of a particular processor.

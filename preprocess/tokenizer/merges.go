@@ -129,10 +129,16 @@ func (m *merges) joinBytes(bytes *[256]uint32) {
 // rank returns the rank of a pair, or none.
 func (m *merges) rank(left, right uint32) uint32 {
 	hash := pairHash(left, right)
-	if at := hash >> m.likelyShift; m.likely[at/64]&(1<<(at%64)) == 0 {
+	if m.isLikely(hash) == 0 {
 		return none
 	}
 	return m.find(m.home(hash), uint32(hash>>tagShift))
+}
+
+// isLikely is 1 if a pair with the hash may be merged, and 0 if it is not.
+func (m *merges) isLikely(hash uint64) uint64 {
+	at := hash >> m.likelyShift
+	return m.likely[at/64] >> (at % 64) & 1
 }
 
 // find returns the rank of a pair, given the bucket it belongs to and its tag there.

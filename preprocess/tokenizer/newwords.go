@@ -75,18 +75,14 @@ func (w *wordEncoder) take(s string, r *recentWords, pieces []uint8, l *lane) []
 		text := s[r.bounds[piece]:r.bounds[int(piece)+1]]
 		start := len(r.spill)
 		if len(text) > shortWord { // shorter ones are in the table of whole words
-			if id, ok := w.longWhole(text); ok {
+			if id, ok := w.longWhole(w.marked(text)); ok {
 				r.spill = append(r.spill, 0, id)
 				w.remember(r, int(piece), start)
 				continue
 			}
 		}
 		l.word = int(piece)
-		switch {
-		case w.mark == "" && w.bpe.allSymbols && len(text) <= laneSymbols:
-			l.beginBytes(w.bpe.merges, text, &w.bpe.single)
-			return pieces[i+1:]
-		case w.mark != "" && w.bpe.fillMarked(l, text):
+		if w.mark == "" && w.bpe.fill(l, text) || w.mark != "" && w.bpe.fillMarked(l, text) {
 			return pieces[i+1:]
 		}
 		r.spill = w.encodeLong(append(r.spill, 0), text)
@@ -107,31 +103,24 @@ func (w *wordEncoder) remember(r *recentWords, i, start int) {
 	r.keep(i, ids)
 }
 
-// longWhole returns the id of a piece that is one token and longer than shortWord.
-func (w *wordEncoder) longWhole(piece string) (uint32, bool) {
-	var marked [4 * cachedWord]byte
-	text := marked[:0]
-	if w.mark == "" {
-		text = append(text, piece...)
-	} else {
-		for i := range len(piece) {
-			if piece[i] == ' ' {
-				text = append(text, w.mark...)
-			} else {
-				text = append(text, piece[i])
-			}
-		}
-	}
-	id, ok := w.bpe.vocab.idOf(text)
+// longWhole returns the id of a piece that is one token and longer than shortWord, given as the model writes it.
+func (w *wordEncoder) longWhole(marked string) (uint32, bool) {
+	id, ok := w.bpe.vocab.id(marked)
 	return id, ok && w.bpe.isWhole(id)
+}
+
+// marked returns a piece as the model writes it.
+func (w *wordEncoder) marked(piece string) string {
+	if w.mark == "" {
+		return piece
+	}
+	return strings.ReplaceAll(piece, " ", w.mark)
 }
 
 // encodeLong encodes a piece on its own, whether it is a word or not.
 func (w *wordEncoder) encodeLong(dst []uint32, piece string) []uint32 {
-	if w.mark != "" {
-		piece = strings.ReplaceAll(piece, " ", w.mark)
-	}
-	if id, ok := w.bpe.vocab.id(piece); ok && w.bpe.isWhole(id) {
+	piece = w.marked(piece)
+	if id, ok := w.longWhole(piece); ok {
 		return append(dst, id)
 	}
 	if w.mark != "" {

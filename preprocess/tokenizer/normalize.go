@@ -270,29 +270,27 @@ type compositions struct {
 	pairs [pairSlots]uint64 // of a character and a mark that compose, by hash; 0 is free
 }
 
-const pairSlots = 1 << 12 // there are about 900
+const (
+	pairBits       = 12
+	pairSlots      = 1 << pairBits // there are about 900
+	pairHashFactor = 0x9E3779B97F4A7C15
+)
 
-// compose tells whether two characters compose, of which the second is joining.
-func (c *compositions) compose(first, mark rune) bool {
-	pair := uint64(first)<<32 | uint64(mark)
-	for i := pair * pairHashFactor >> (64 - 12); c.pairs[i] != 0; i = (i + 1) % pairSlots {
-		if c.pairs[i] == pair {
-			return true
-		}
-	}
-	return false
-}
-
-func (c *compositions) add(first, mark rune) {
-	pair := uint64(first)<<32 | uint64(mark)
-	i := pair * pairHashFactor >> (64 - 12)
+// pair returns the place of two characters, and what has to be there if they compose; else it is free.
+func (c *compositions) pair(first, mark rune) (place *uint64, pair uint64) {
+	pair = uint64(first)<<32 | uint64(mark)
+	i := pair * pairHashFactor >> (64 - pairBits)
 	for c.pairs[i] != 0 && c.pairs[i] != pair {
 		i = (i + 1) % pairSlots
 	}
-	c.pairs[i] = pair
+	return &c.pairs[i], pair
 }
 
-const pairHashFactor = 0x9E3779B97F4A7C15
+// compose tells whether two characters compose, of which the second is joining.
+func (c *compositions) compose(first, mark rune) bool {
+	place, pair := c.pair(first, mark)
+	return *place == pair
+}
 
 // composedRanges hold all characters that NFC might do anything to; the others are mostly Chinese and Korean.
 var composedRanges = [][2]rune{{0x80, 0x33FF}, {0xA000, 0xABFF}, {0xD7A4, 0xD7FF}, {0xF900, 0x11FFF}, {0x16000, 0x16FFF}, {0x1B000, 0x1EFFF},
@@ -342,7 +340,8 @@ var allCompositions = sync.OnceValue(func() *compositions {
 			}
 			if last := len(of) - 1; last > 0 && norm.NFC.IsNormal(s) {
 				if first := []rune(norm.NFC.String(string(of[:last]))); len(first) == 1 {
-					table.add(first[0], of[last])
+					place, pair := table.pair(first[0], of[last])
+					*place = pair
 				}
 			}
 		}
