@@ -66,7 +66,7 @@ func (b *bpe) finish() {
 			b.bytes[c] = id + 1
 		}
 	}
-	b.merges.seal()
+	b.merges.seal(len(b.vocab.spans))
 	if !b.raw {
 		return
 	}

@@ -201,7 +201,7 @@ func (f *file) build(more []AddedToken) (*Tokenizer, error) {
 	}
 	if isBPE {
 		t.words = f.words(b)
-		b.merges.pairs = nil
+		b.merges.pairs, b.merges.into = nil, nil
 	}
 	return t, nil
 }

@@ -1,5 +1,7 @@
 package tokenizer
 
+import "unsafe"
+
 // Merging a word is a chain of steps each of which depends on the one before, and most of them wait for memory that is far. Words do not
 // depend on one another, so that several are merged at once, each in a lane of its own, which take steps in turn: while one waits, the
 // processor is at work on others. For that a step is without branches: one that is not foreseen would undo what was begun meanwhile.
@@ -12,25 +14,25 @@ const (
 	// narrow is how many places most words need; of these words the other places are not looked at.
 	narrow = lanePlaces / 2
 	noPair = none << placeBits // and all above it
-	// nobody is in place of a symbol where a word begins and ends. No token has that id.
-	nobody = maxID
 )
 
 // lane is a word that is being merged. Its symbols are at the places from 1 on, between two that stand for none. Merged symbols stay where
 // they are, and those that count are linked.
 type lane struct {
 	pairs          [lanePlaces]uint32 // by place: of the pair that begins there, rank<<placeBits | place
+	ids            [lanePlaces]uint32 // what these pairs become
 	symbols        [lanePlaces]uint32
 	next, previous [lanePlaces]uint8
 	wanted         [2]wantedPair // beside the symbol that was merged last
 	wide           bool          // more than the narrow places are in use
+	end            uint8         // the place behind the last symbol
 	word           int           // what the lane's user knows it by
 }
 
-// wantedPair is a pair that is to be looked up: the bucket it is in if it is merged, its tag there, and its place in the lane.
+// wantedPair is a pair that is to be looked up: its place among the merges, and that in the lane.
 type wantedPair struct {
-	bucket     uint64
-	tag, place uint32
+	bucket, tag uint64
+	place       uint32
 }
 
 // unmerged is a lane in which nothing is merged and there are no pairs.
@@ -43,7 +45,7 @@ var unmerged = func() (l lane) {
 }()
 
 // clear makes the lane ready for n symbols, which are to be put into their places.
-func (l *lane) clear(n int) {
+func (l *lane) clear(m *merges, n int) {
 	if l.wide = n+2 > narrow; l.wide {
 		l.pairs, l.next, l.previous = unmerged.pairs, unmerged.next, unmerged.previous
 	} else {
@@ -51,18 +53,21 @@ func (l *lane) clear(n int) {
 		copy(l.next[:narrow], unmerged.next[:narrow])
 		copy(l.previous[:narrow], unmerged.previous[:narrow])
 	}
-	l.wanted = unmerged.wanted
-	l.symbols[0], l.symbols[(n+1)%lanePlaces] = nobody, nobody
+	l.wanted = unmerged.wanted // which nothing comes of
+	l.end = uint8(n+1) % lanePlaces
+	l.symbols[0], l.symbols[l.end] = m.nobody, m.nobody
 }
 
 // beginBytes puts a piece of at most laneSymbols bytes into the lane. All of them are symbols, with an id of one less than what bytes holds.
 func (l *lane) beginBytes(m *merges, piece string, bytes *[256]uint32) {
-	l.clear(len(piece))
+	l.clear(m, len(piece))
+	pairs := m.bytes[:1<<16]
 	last := byte(0)
 	for i := range len(piece) {
 		c := piece[i]
 		l.symbols[(i+1)%lanePlaces] = bytes[c] - 1
-		l.pairs[i%lanePlaces] = m.bytes[int(last)<<8|int(c)]<<placeBits | uint32(i)
+		pair := m.bytePairs[pairs[int(last)<<8|int(c)]]
+		l.pairs[i%lanePlaces], l.ids[i%lanePlaces] = pair.rank<<placeBits|uint32(i), pair.id
 		last = c
 	}
 	l.pairs[0] = noPair
@@ -70,36 +75,56 @@ func (l *lane) beginBytes(m *merges, piece string, bytes *[256]uint32) {
 
 // begin puts at most laneSymbols symbols into the lane.
 func (l *lane) begin(m *merges, symbols []uint32) {
-	l.clear(len(symbols))
-	last := uint32(nobody)
+	l.clear(m, len(symbols))
+	last := m.nobody
 	for i, symbol := range symbols {
 		l.symbols[(i+1)%lanePlaces] = symbol
-		l.pairs[i%lanePlaces] = m.rank(last, symbol)<<placeBits | uint32(i)
+		rank, id := m.rank(last, symbol)
+		l.pairs[i%lanePlaces], l.ids[i%lanePlaces] = rank<<placeBits|uint32(i), id
 		last = symbol
 	}
 }
 
 // run merges the word and appends its ids.
 func (l *lane) run(m *merges, dst []uint32) []uint32 {
-	for l.merge(m) {
-		l.settle(m)
+	for m.step(unsafe.Slice(l, 1), []uint8{0}) == 0 {
 	}
 	return l.out(dst)
 }
 
 // out appends the symbols that are left.
 func (l *lane) out(dst []uint32) []uint32 {
-	for at := uint8(1); ; at = l.next[at%lanePlaces] {
-		symbol := l.symbols[at%lanePlaces]
-		if symbol == nobody {
-			return dst
+	for at := uint8(1); at != l.end; at = l.next[at%lanePlaces] {
+		dst = append(dst, l.symbols[at%lanePlaces])
+	}
+	return dst
+}
+
+// stepGeneric is [merges.step] without instructions of a particular processor.
+func (m *merges) stepGeneric(lanes []lane, order []uint8) (done uint64) {
+	for _, i := range order {
+		lanes[i].settle(m)
+	}
+	for at, i := range order {
+		if !lanes[i].merge(m) {
+			done |= 1 << at
 		}
-		dst = append(dst, symbol)
+	}
+	return done
+}
+
+// settle notes what came of the pairs that are looked up.
+func (l *lane) settle(m *merges) {
+	for i := range l.wanted {
+		w := &l.wanted[i]
+		rank, id := m.find(w.bucket, w.tag)
+		l.pairs[w.place%lanePlaces], l.ids[w.place%lanePlaces] = rank<<placeBits|w.place, id
 	}
 }
 
-// mergeGeneric is [lane.merge] without instructions of a particular processor.
-func (l *lane) mergeGeneric(m *merges) bool {
+// merge merges the pair of lowest rank, the leftmost of equals, and begins to look up the pairs that its token makes with its neighbours. It
+// returns false if no pair is left.
+func (l *lane) merge(m *merges) bool {
 	best := lowest((*[narrow]uint32)(l.pairs[:]))
 	if l.wide {
 		best = min(best, lowest((*[narrow]uint32)(l.pairs[narrow:])))
@@ -111,7 +136,7 @@ func (l *lane) mergeGeneric(m *merges) bool {
 	right := l.next[at] % lanePlaces
 	after := l.next[right] % lanePlaces
 	before := l.previous[at] % lanePlaces
-	token := m.into[best>>placeBits]
+	token := l.ids[at]
 	l.symbols[at] = token
 	l.next[at], l.previous[after] = after, uint8(at)
 	l.pairs[right] = noPair
@@ -129,16 +154,8 @@ func lowest(pairs *[narrow]uint32) uint32 {
 	return best
 }
 
-// want says where to look a pair up. Pairs that are not likely to be merged are looked for in the bucket that is empty.
+// want says where to look a pair up.
 func (m *merges) want(left, right, place uint32) wantedPair {
-	hash := pairHash(left, right)
-	return wantedPair{m.home(hash) & -m.isLikely(hash), uint32(hash >> tagShift), place}
-}
-
-// settleGeneric is [lane.settle] without instructions of a particular processor.
-func (l *lane) settleGeneric(m *merges) {
-	for i := range l.wanted {
-		w := &l.wanted[i]
-		l.pairs[w.place%lanePlaces] = m.find(w.bucket, w.tag)<<placeBits | w.place
-	}
+	bucket, tag := m.place(left, right)
+	return wantedPair{bucket, tag, place}
 }

@@ -1,29 +1,19 @@
 package tokenizer
 
-// merge merges the pair of lowest rank, the leftmost of equals, and begins to look up the pairs that its token makes with its neighbours;
-// settle has to be called before the next one is merged. It returns false if no pair is left.
-func (l *lane) merge(m *merges) bool {
-	if hasAVX2 {
-		return mergeAVX2(l, m)
+import "golang.org/x/sys/cpu"
+
+var hasBMI2 = cpu.X86.HasBMI1 && cpu.X86.HasBMI2
+
+// step takes a step in each of the lanes that order names, at least one: it notes what came of the pairs that are looked up, and merges the
+// next pair. It returns a bit for each place in order whose lane has no pair left.
+func (m *merges) step(lanes []lane, order []uint8) (done uint64) {
+	if hasAVX2 && hasBMI2 {
+		return stepAVX2(&lanes[0], &order[0], len(order), m)
 	}
-	return l.mergeGeneric(m)
+	return m.stepGeneric(lanes, order)
 }
 
-// settle notes what came of the pairs that are looked up.
-func (l *lane) settle(m *merges) {
-	if hasAVX2 {
-		settleAVX2(l, m)
-	} else {
-		l.settleGeneric(m)
-	}
-}
-
-// mergeAVX2 is mergeGeneric with instructions that compare eight numbers at once.
+// stepAVX2 is stepGeneric with instructions that compare several numbers at once.
 //
 //go:noescape
-func mergeAVX2(l *lane, m *merges) bool
-
-// settleAVX2 is settleGeneric with instructions that compare eight numbers at once.
-//
-//go:noescape
-func settleAVX2(l *lane, m *merges)
+func stepAVX2(lanes *lane, order *uint8, n int, m *merges) (done uint64)

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"slices"
 	"testing"
+	"unsafe"
 
 	"pgregory.net/rapid"
 )
@@ -20,7 +21,7 @@ func someMerges(t *rapid.T, symbols, most int) *merges {
 			next++
 		}
 	}
-	m.seal()
+	m.seal(int(next))
 	return m
 }
 
@@ -38,8 +39,7 @@ func TestLanesMerge(t *testing.T) {
 				t.Fatalf("%v: %v, want %v", word, got, want)
 			}
 			plain.begin(m, word)
-			for plain.mergeGeneric(m) {
-				plain.settleGeneric(m)
+			for m.stepGeneric(unsafe.Slice(&plain, 1), []uint8{0}) == 0 {
 			}
 			if got := plain.out(nil); !slices.Equal(got, want) {
 				t.Fatalf("%v without instructions of this processor: %v, want %v", word, got, want)
@@ -63,21 +63,22 @@ func TestFindsPairs(t *testing.T) {
 				m.add(p.left, p.right, i)
 			}
 		}
-		m.seal()
+		m.seal(maxID)
 		var l lane
 		for p := range ranks {
 			for _, p := range []pair{p, {p.left, p.right + 1}, {p.right, p.left}, {p.left + 1, p.right}} {
-				want, merged := ranks[p]
+				rank, merged := ranks[p]
 				if !merged {
-					want = none
+					rank = none
 				}
-				if got := m.rank(p.left, p.right); got != want {
-					t.Fatalf("rank of %v is %d, want %d", p, got, want)
+				if got, id := m.rank(p.left, p.right); got != rank || merged && id != m.into[rank] {
+					t.Fatalf("rank of %v is %d, want %d; it becomes %d", p, got, rank, id)
 				}
+				l.clear(m, 20)
 				l.wanted[0] = m.want(p.left, p.right, 7)
-				l.settle(m)
-				if got := l.pairs[7] >> placeBits; got != want {
-					t.Fatalf("rank of %v in a lane is %d, want %d", p, got, want)
+				m.step(unsafe.Slice(&l, 1), []uint8{0})
+				if got := l.wanted[0]; merged && (l.symbols[7] != m.into[rank] || got.place != 6) || !merged && got.place != 7 {
+					t.Fatalf("in a lane %v becomes %d, want %d", p, l.symbols[7], m.into[rank])
 				}
 			}
 		}

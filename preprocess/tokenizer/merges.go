@@ -8,50 +8,53 @@ import (
 // none is the rank of a pair that is not merged; it is higher than all others.
 const none = 1<<rankBits - 1
 
-// merges maps pairs of token ids to the rank of their merge, and ranks to the merged token.
+// merges maps pairs of token ids to the rank of their merge and to what they become.
 //
-// What a look-up costs is mostly waiting for memory that is far, so that all that may have to be read of a pair is in one cache line, and
-// is read only if the pair is likely to be merged. Eight pairs fill a bucket. In place of a pair there is a part of its hash, which has as
-// many bits as a pair; the rest of it is known from where the bucket is.
+// What a look-up costs is mostly waiting for memory that is far, so that all that may have to be read of a pair is in one cache line: a
+// bucket of eight pairs. A pair is hashed to a number of as many bits as it has itself, so that different pairs have different ones. The
+// upper bits of that say in which bucket the pair is, so that only the others have to be in it: its tag. How many bits ids and ranks have
+// depends on the model, which is why all of this fits into 64.
 type merges struct {
-	// buckets hold pairs from the one of their hash on. The first bucket stays empty, those that pairs belong to come behind it, and at the
-	// end there are some for what the last ones have no room for.
-	buckets []bucket
-	homes   uint64 // how many buckets pairs belong to
+	buckets []bucket // the first one stays empty; behind those that pairs belong to are some for what the last ones have no room for
 
-	// likely has a bit for each pair that is merged, at a place that is computed from the pair. Most pairs that are asked for are not
-	// merged, and most of these have no bit.
-	likely      []uint64
-	likelyShift uint64
+	factor    uint64 // makes the hash of a pair, with room for a distance below it
+	hashMask  uint64 // the bits of hash and distance
+	homeShift uint64 // what is above are the bits of the bucket
+	tagMask   uint64 // what is below
+	idBits    uint64
+	payload   uint64 // bits of an entry below the tag
+	rankMask  uint64
+	// nobody is in place of a symbol where a word begins and ends. No token has that id.
+	nobody uint32
 
-	into []uint32 // by rank
-	// bytes holds the ranks of pairs of bytes, where merging begins with bytes.
-	bytes []uint32
+	// bytes holds, where merging begins with bytes, for all pairs of them where in bytePairs is what they become.
+	bytes     []uint16
+	bytePairs []bytePair
 
-	pairs []pair // by rank, until the model is made
+	// By rank, until the model is made.
+	pairs []pair
+	into  []uint32
 }
 
-// bucket holds pairs: the lower halves of their hashes, and their ranks. Free places have the rank none.
-type bucket struct {
-	tags  [bucketPairs]uint32
-	ranks [bucketPairs]uint32 // the last one with the bit beyond if pairs that belong here are in the next bucket
-}
+// bucket holds entries for pairs. From the top: tag, distance, rank, id of what the pair becomes, and a bit that counts in the last one of the
+// bucket only. A pair is in the bucket that it belongs to or, if that is full, in one behind it. The distance is how far behind.
+type bucket [bucketPairs]uint64
+
+// bytePair is what two bytes become.
+type bytePair struct{ rank, id uint32 }
 
 const (
-	bucketPairs = 8
-	beyond      = 1 << 31
-
-	// pairFactor makes hashes of pairs: the upper 2*idBits bits of the product, which are different for different pairs.
-	pairFactor = 0x9E3779B97F400000
-	tagShift   = 64 - 2*idBits
+	bucketPairs  = 8
+	pairFactor   = 0x9E3779B97F4A7C15
+	distanceBits = 3
+	beyond       = 1                  // the bit for: pairs that belong to this bucket or to one before are in the next
+	vacant       = 1<<64 - 1 - beyond // an entry that is free; its tag is none that a pair has
+	fewestIDBits = 8
 )
 
 func newMerges(n int) *merges {
 	return &merges{into: make([]uint32, 0, n), pairs: make([]pair, 0, n)}
 }
-
-// pairHash mixes a pair; the uppermost bits are mixed best.
-func pairHash(left, right uint32) uint64 { return (uint64(left)<<idBits | uint64(right)) * pairFactor }
 
 // add appends a merge, the next in rank. A pair that is there already gets the new rank.
 func (m *merges) add(left, right, into uint32) {
@@ -59,101 +62,113 @@ func (m *merges) add(left, right, into uint32) {
 	m.pairs = append(m.pairs, pair{left, right})
 }
 
-// seal prepares for look-ups; no merge can be added after it.
-func (m *merges) seal() {
-	homes := max(len(m.pairs)/5, 1<<11)
-	for !m.fill(homes) {
-		homes += homes / 4
+// seal prepares for look-ups of pairs of as many tokens; no merge can be added after it.
+func (m *merges) seal(tokens int) {
+	m.idBits = uint64(max(bits.Len(uint(tokens)), fewestIDBits))
+	m.nobody = 1<<m.idBits - 1
+	rankBits := uint64(bits.Len(uint(len(m.pairs))))
+	m.rankMask = 1<<rankBits - 1
+	m.payload = rankBits + m.idBits + 1
+	hashBits := 2*m.idBits + distanceBits
+	m.hashMask = 1<<hashBits - 1
+	m.factor = uint64(pairFactor)
+	m.factor <<= distanceBits
+	homeBits := uint64(max(bits.Len(uint(len(m.pairs)/5)), 11))
+	if all := hashBits + m.payload; all-homeBits > 63 {
+		homeBits = all - 63
 	}
-	size := max(bits.Len(uint(len(m.pairs)))+2, 6) // one bit of about six is set
-	m.likelyShift = uint64(64 - size)
-	m.likely = make([]uint64, 1<<size/64)
-	for _, p := range m.pairs {
-		at := pairHash(p.left, p.right) >> m.likelyShift
-		m.likely[at/64] |= 1 << (at % 64)
+	for !m.fill(homeBits, hashBits-homeBits) {
+		homeBits++
 	}
 }
 
-// fill puts all pairs into buckets. It fails if a pair comes to lie so far behind the bucket of its hash that a part of another pair's hash
-// might be taken for its own: those of pairs that are less than 1<<32 apart are different.
-func (m *merges) fill(homes int) bool {
-	farthest := min(homes>>11, 16)
-	m.homes = uint64(homes)
-	m.buckets = make([]bucket, 1+homes+farthest)
+// fill puts all pairs into buckets. It fails if one comes to lie too far behind the bucket that it belongs to, or might be looked for there.
+func (m *merges) fill(homeBits, homeShift uint64) bool {
+	m.homeShift, m.tagMask = homeShift, 1<<homeShift-1
+	m.buckets = make([]bucket, 1+1<<homeBits+1<<distanceBits)
 	for i := range m.buckets {
 		for j := range bucketPairs {
-			m.buckets[i].ranks[j] = none
+			m.buckets[i][j] = vacant
 		}
 	}
 	for rank, p := range m.pairs {
-		hash := pairHash(p.left, p.right)
-		home := m.home(hash)
-		for at := home; !m.buckets[at].put(uint32(hash>>tagShift), uint32(rank)); at++ {
-			if at-home+1 >= uint64(farthest) {
+		home, tag := m.place(p.left, p.right)
+		entry := uint64(rank)<<(m.idBits+1) | uint64(m.into[rank])<<1
+		for distance := uint64(0); !m.buckets[home+distance].put(tag+distance, entry, m.payload); distance++ {
+			if distance+1 >= 1<<distanceBits {
 				return false
 			}
+		}
+	}
+	full := 0 // in a row
+	for i := range m.buckets {
+		if full++; m.buckets[i][bucketPairs-1]&beyond == 0 {
+			full = 0
+		}
+		if full >= 1<<distanceBits {
+			return false
 		}
 	}
 	return true
 }
 
-func (m *merges) home(hash uint64) uint64 {
-	home, _ := bits.Mul64(hash, m.homes)
-	return 1 + home
-}
-
-// put stores a rank, unless the bucket is full.
-func (b *bucket) put(tag, rank uint32) bool {
-	for i := range b.ranks {
-		if free := b.ranks[i] == none; free || b.tags[i] == tag {
-			b.tags[i] = tag
-			b.ranks[i] = b.ranks[i]&beyond | rank
+// put stores an entry, unless the bucket is full.
+func (b *bucket) put(tag, entry, payload uint64) bool {
+	for i := range b {
+		if free := b[i]|beyond == vacant|beyond; free || b[i]>>payload == tag {
+			b[i] = tag<<payload | entry | b[i]&beyond
 			return true
 		}
 	}
-	b.ranks[bucketPairs-1] |= beyond
+	b[bucketPairs-1] |= beyond
 	return false
 }
 
-// joinBytes finds out the ranks of pairs of bytes, given the id+1 of each that merging may begin with.
-func (m *merges) joinBytes(bytes *[256]uint32) {
-	m.bytes = make([]uint32, 1<<16)
-	for i := range m.bytes {
-		m.bytes[i] = none
-		if left, right := bytes[i>>8], bytes[i&0xFF]; left > 0 && right > 0 {
-			m.bytes[i] = m.rank(left-1, right-1)
-		}
-	}
+// place returns the bucket that a pair belongs to and its tag there, above a distance of zero.
+func (m *merges) place(left, right uint32) (home, tag uint64) {
+	hash := (uint64(left)<<m.idBits | uint64(right)) * m.factor & m.hashMask
+	return 1 + hash>>m.homeShift, hash & m.tagMask
 }
 
-// rank returns the rank of a pair, or none.
-func (m *merges) rank(left, right uint32) uint32 {
-	hash := pairHash(left, right)
-	if m.isLikely(hash) == 0 {
-		return none
-	}
-	return m.find(m.home(hash), uint32(hash>>tagShift))
-}
-
-// isLikely is 1 if a pair with the hash may be merged, and 0 if it is not.
-func (m *merges) isLikely(hash uint64) uint64 {
-	at := hash >> m.likelyShift
-	return m.likely[at/64] >> (at % 64) & 1
-}
-
-// find returns the rank of a pair, given the bucket it belongs to and its tag there.
-func (m *merges) find(bucket uint64, tag uint32) uint32 {
-	for ; ; bucket++ {
-		b := &m.buckets[bucket]
-		for i, t := range &b.tags {
-			if t == tag {
-				return b.ranks[i] & none
+// find returns the rank of a pair, given its place, and what it becomes; none if it is not merged.
+func (m *merges) find(home, tag uint64) (rank, id uint32) {
+	for ; ; home, tag = home+1, tag+1 {
+		b := &m.buckets[home]
+		for _, entry := range b {
+			if entry>>m.payload == tag {
+				return uint32(entry >> (m.idBits + 1) & m.rankMask), uint32(entry>>1) & m.nobody
 			}
 		}
-		if b.ranks[bucketPairs-1]&beyond == 0 {
-			return none
+		if b[bucketPairs-1]&beyond == 0 {
+			return none, 0
 		}
 	}
+}
+
+// joinBytes finds out what pairs of bytes become, given the id+1 of each that merging may begin with.
+func (m *merges) joinBytes(bytes *[256]uint32) {
+	m.bytes, m.bytePairs = make([]uint16, 1<<16), nil
+	unmerged := -1 // there is one if not all pairs are merged, so that all places are below 1<<16
+	for i := range m.bytes {
+		p := bytePair{rank: none}
+		if left, right := bytes[i>>8], bytes[i&0xFF]; left > 0 && right > 0 {
+			p.rank, p.id = m.rank(left-1, right-1)
+		}
+		at := unmerged
+		if p.rank != none || unmerged < 0 {
+			at = len(m.bytePairs)
+			m.bytePairs = append(m.bytePairs, p)
+		}
+		if p.rank == none {
+			unmerged = at
+		}
+		m.bytes[i] = uint16(at)
+	}
+}
+
+// rank returns the rank of a pair and what it becomes; none if it is not merged.
+func (m *merges) rank(left, right uint32) (rank, id uint32) {
+	return m.find(m.place(left, right))
 }
 
 // apply merges neighbours of symbols, the pair of lowest rank first and the leftmost of equals, until no pair is left. It works in
@@ -171,7 +186,7 @@ type mergeScratch struct {
 	lane           lane
 	heap           []uint64 // rank<<32 | position
 	next, previous []int32
-	ranks          []uint32 // by position: of the pair that begins there
+	ranks, ids     []uint32 // by position: of the pair that begins there, and what it becomes
 }
 
 // applyHeap is apply in n log n: neighbours are linked, pairs wait in a heap, and one that is out of date when it comes up is dropped.
@@ -181,11 +196,12 @@ func (m *merges) applyHeap(symbols []uint32, s *mergeScratch) []uint32 {
 	s.next = slices.Grow(s.next[:0], n)[:n]
 	s.previous = slices.Grow(s.previous[:0], n)[:n]
 	s.ranks = slices.Grow(s.ranks[:0], n)[:n]
+	s.ids = slices.Grow(s.ids[:0], n)[:n]
 	for i := range symbols {
 		s.next[i], s.previous[i] = int32(i+1), int32(i-1)
 		s.ranks[i] = none
 		if i+1 < n {
-			s.ranks[i] = m.rank(symbols[i], symbols[i+1])
+			s.ranks[i], s.ids[i] = m.rank(symbols[i], symbols[i+1])
 		}
 		if s.ranks[i] != none {
 			s.heap = append(s.heap, uint64(s.ranks[i])<<32|uint64(i))
@@ -205,7 +221,7 @@ func (m *merges) applyHeap(symbols []uint32, s *mergeScratch) []uint32 {
 			continue
 		}
 		right := s.next[at]
-		symbols[at] = m.into[rank]
+		symbols[at] = s.ids[at]
 		s.next[at] = s.next[right]
 		s.ranks[right] = none
 		if after := s.next[at]; int(after) < n {
@@ -226,8 +242,8 @@ func (m *merges) applyHeap(symbols []uint32, s *mergeScratch) []uint32 {
 }
 
 func (s *mergeScratch) consider(m *merges, at int32, left, right uint32) {
-	rank := m.rank(left, right)
-	s.ranks[at] = rank
+	rank, id := m.rank(left, right)
+	s.ranks[at], s.ids[at] = rank, id
 	if rank == none {
 		return
 	}

@@ -1,6 +1,9 @@
 package tokenizer
 
-import "strings"
+import (
+	"math/bits"
+	"strings"
+)
 
 // merge encodes the pieces of a batch that no table has. They are words, of at most cachedWord bytes.
 func (w *wordEncoder) merge(s string, r *recentWords, pieces []uint8) {
@@ -13,26 +16,19 @@ func (w *wordEncoder) merge(s string, r *recentWords, pieces []uint8) {
 		order[active] = uint8(active)
 		active++
 	}
-	m := w.bpe.merges
 	for active > 0 {
-		for i := 0; i < active; {
-			l := &r.lanes[order[i%laneCount]%laneCount]
-			if l.merge(m) {
-				i++
-				continue
-			}
+		done := w.bpe.merges.step(r.lanes[:], order[:active])
+		for done != 0 {
+			at := bits.Len64(done) - 1
+			done &^= 1 << at
+			l := &r.lanes[order[at]]
 			start := len(r.spill)
 			r.spill = l.out(append(r.spill, 0))
 			w.remember(r, l.word, start)
 			if pieces = w.take(s, r, pieces, l); pieces == nil {
 				active--
-				order[i%laneCount] = order[active%laneCount]
-			} else {
-				i++
+				order[at], order[active] = order[active], order[at]
 			}
-		}
-		for _, i := range order[:active] {
-			r.lanes[i%laneCount].settle(m)
 		}
 	}
 }

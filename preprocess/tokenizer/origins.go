@@ -41,7 +41,7 @@ type pair struct{ left, right uint32 }
 func (o *origins) meet(m *merges, left, right, limit uint32) bool {
 	l, r := o.of[left], o.of[right]
 	for {
-		if m.rank(left, right) < limit {
+		if rank, _ := m.rank(left, right); rank < limit {
 			return false
 		}
 		switch {

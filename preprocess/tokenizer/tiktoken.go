@@ -91,7 +91,7 @@ func ParseTiktoken(text []byte, with Tiktoken) (*Tokenizer, error) {
 	}
 	t.addTokens(ReservedTokens(first, with.Reserved, with.Special), nil)
 	t.words = (&file{preTokenizer: split}).words(b)
-	b.merges.pairs = nil
+	b.merges.pairs, b.merges.into = nil, nil
 	return t, nil
 }
 

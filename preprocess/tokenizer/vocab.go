@@ -8,9 +8,9 @@ import (
 
 // Bounds of what a file may hold: pairs of ids and ranks are packed into words of 64 bits.
 const (
-	idBits    = 21
+	idBits    = 20
 	maxID     = 1<<idBits - 1
-	rankBits  = 22
+	rankBits  = 21
 	maxMerges = 1<<rankBits - 1
 )
 
