@@ -141,7 +141,7 @@ func FuzzDecode(f *testing.F) {
 // TestAllWaysAgree compares what is fast, with whatever the tables of words hold by then, with the general way.
 func TestAllWaysAgree(t *testing.T) {
 	parts := append([]string{"the", "ing", "▁", "▁▁", "<unk>", "the quick", "    ", "==========", "Straße", "привет", "こんにちは", "<0x41>", "</", "> <",
-		"internationalization"}, awkward...)
+		"internationalization", "GenerateUnboundMethodsEchoServiceApi", strings.Repeat(" ", 45), strings.Repeat("-", 90), strings.Repeat("ab", 140)}, awkward...)
 	for _, name := range models {
 		tok := load(t, name)
 		rapid.Check(t, func(t *rapid.T) {

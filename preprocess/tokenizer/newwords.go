@@ -24,7 +24,7 @@ func (w *wordEncoder) merge(s string, r *recentWords, pieces []uint8) {
 			l := &r.lanes[order[at]]
 			start := len(r.spill)
 			r.spill = l.out(append(r.spill, 0))
-			w.remember(r, l.word, start)
+			w.remember(s, r, l.word, start)
 			if pieces = w.take(s, r, pieces, l); pieces == nil {
 				active--
 				order[at], order[active] = order[active], order[at]
@@ -45,7 +45,7 @@ func (r *recentWords) unlike(pieces []uint8) []uint8 {
 	for _, i := range pieces {
 		first := &firsts[r.hashes[i]%uint64(len(firsts))]
 		if *first > 0 {
-			if j := unlike[*first-1]; r.keys[i] == r.keys[j] && (r.keys[i] != longPieceKey || r.longs[i] == r.longs[j]) {
+			if j := unlike[*first-1]; r.equal(i, j) {
 				r.repeats = append(r.repeats, repeat{i, j})
 				continue
 			}
@@ -54,6 +54,14 @@ func (r *recentWords) unlike(pieces []uint8) []uint8 {
 		*first = uint8(len(unlike))
 	}
 	return unlike
+}
+
+// equal tells whether two pieces are; of pieces that are too long for a key it does not know.
+func (r *recentWords) equal(i, j uint8) bool {
+	if r.keys[i] != longPieceKey {
+		return r.keys[i] == r.keys[j]
+	}
+	return r.keys[j] == longPieceKey && r.bounds[int(i)+1]-r.bounds[i] <= cachedWord && r.longs[i] == r.longs[j]
 }
 
 // repeat notes the ids of the pieces that equal earlier ones.
@@ -70,10 +78,10 @@ func (w *wordEncoder) take(s string, r *recentWords, pieces []uint8, l *lane) []
 	for i, piece := range pieces {
 		text := s[r.bounds[piece]:r.bounds[int(piece)+1]]
 		start := len(r.spill)
-		if len(text) > shortWord { // shorter ones are in the table of whole words
+		if len(text) > cachedWord { // shorter ones are in the tables of whole words
 			if id, ok := w.longWhole(w.marked(text)); ok {
 				r.spill = append(r.spill, 0, id)
-				w.remember(r, int(piece), start)
+				w.remember(s, r, int(piece), start)
 				continue
 			}
 		}
@@ -81,22 +89,10 @@ func (w *wordEncoder) take(s string, r *recentWords, pieces []uint8, l *lane) []
 		if w.mark == "" && w.bpe.fill(l, text) || w.mark != "" && w.bpe.fillMarked(l, text) {
 			return pieces[i+1:]
 		}
-		r.spill = w.encodeLong(append(r.spill, 0), text)
-		w.remember(r, int(piece), start)
+		r.spill = w.encodeAlone(append(r.spill, 0), w.marked(text))
+		w.remember(s, r, int(piece), start)
 	}
 	return nil
-}
-
-// remember notes the ids of a word that was merged, which are in the spill from start on, and stores them for all goroutines.
-func (w *wordEncoder) remember(r *recentWords, i, start int) {
-	r.spilled(i, start)
-	ids := r.spill[start+1:]
-	if r.keys[i] == longPieceKey {
-		w.cache.longAt(r.hashes[i]).put(&r.longs[i], ids)
-		return
-	}
-	w.cache.shortAt(r.hashes[i]).put(r.keys[i], ids)
-	r.keep(i, ids)
 }
 
 // longWhole returns the id of a piece that is one token and longer than shortWord, given as the model writes it.
@@ -119,8 +115,13 @@ func (w *wordEncoder) encodeLong(dst []uint32, piece string) []uint32 {
 	if id, ok := w.longWhole(piece); ok {
 		return append(dst, id)
 	}
+	return w.encodeAlone(dst, piece)
+}
+
+// encodeAlone encodes a piece that is not one token, given as the model writes it.
+func (w *wordEncoder) encodeAlone(dst []uint32, marked string) []uint32 {
 	if w.mark != "" {
-		return w.bpe.encodeMarked(dst, piece)
+		return w.bpe.encodeMarked(dst, marked)
 	}
-	return w.bpe.mergeAll(dst, piece)
+	return w.bpe.mergeAll(dst, marked)
 }

@@ -63,10 +63,9 @@ type longKey struct {
 func makeLongKey(s string, at, n int) (key longKey) {
 	key.size = n
 	if at+cachedWord <= len(s) {
+		masks := &longMasks[n]
 		for i := range key.text {
-			if have := n - 8*i; have > 0 {
-				key.text[i] = eight(s, at+8*i) & firstBytes(have)
-			}
+			key.text[i] = eight(s, at+8*i) & masks[i]
 		}
 		return key
 	}
@@ -77,6 +76,16 @@ func makeLongKey(s string, at, n int) (key longKey) {
 	}
 	return key
 }
+
+// longMasks are the masks of the text of a word by its length.
+var longMasks = func() (masks [cachedWord + 1][cachedWord / 8]uint64) {
+	for n := range masks {
+		for i := range masks[n] {
+			masks[n][i] = firstBytes(n - 8*i)
+		}
+	}
+	return masks
+}()
 
 func (key *longKey) hash() uint64 {
 	a, b := bits.Mul64(key.text[0]^0x9E3779B97F4A7C15, key.text[1]^0xD1B54A32D192ED03^uint64(key.size))
@@ -89,22 +98,25 @@ const (
 	versionBits = 64 - keyBits - countBits
 )
 
-// get appends the ids of the word if it is there.
-func (set *shortSet) get(dst []uint32, key wordKey) ([]uint32, bool) {
-	for i := range set {
-		slot := &set[i]
-		high := slot.high.Load()
-		if slot.low.Load() != key.low || (high^key.high)<<(64-keyBits) != 0 || high>>(64-versionBits)&1 != 0 {
-			continue
-		}
-		start := len(dst)
-		dst = unpackIDs(dst, slot.ids[:], int(high>>keyBits&(1<<countBits-1)))
-		if slot.high.Load() == high {
-			return dst, true
-		}
-		dst = dst[:start]
+// get writes the ids of the word and returns how many they are, if it is there.
+func (set *shortSet) get(dst *[shortIDs]uint32, key wordKey) (count int, ok bool) {
+	// Which of the two it is, if any, is found out without a branch.
+	first, second := set[0].high.Load(), set[1].high.Load()
+	differs, differs2 := set[0].differs(first, key), set[1].differs(second, key)
+	which := (differs | -differs) >> 63
+	slot, high := &set[which], first^(first^second)&-which
+	if differs^(differs^differs2)&-which != 0 {
+		return 0, false
 	}
-	return dst, false
+	for i := range slot.ids {
+		unpackIDs((*[3]uint32)(dst[3*i:]), slot.ids[i].Load())
+	}
+	return int(high >> keyBits & (1<<countBits - 1)), slot.high.Load() == high
+}
+
+// differs is zero if the slot holds the word and nobody writes to it, given what was in its high.
+func (slot *shortSlot) differs(high uint64, key wordKey) uint64 {
+	return slot.low.Load() ^ key.low | (high^key.high)<<(64-keyBits) | high>>(64-versionBits)&1
 }
 
 // put stores the word in a free place, else in one that depends on how often both have changed.
@@ -126,23 +138,20 @@ func (set *shortSet) put(key wordKey, ids []uint32) {
 	slot.high.Store((version+2)<<(64-versionBits) | uint64(len(ids))<<keyBits | key.high)
 }
 
-// get appends the ids of the word if it is there.
-func (c *longSlot) get(dst []uint32, key *longKey) ([]uint32, bool) {
+// get writes the ids of the word and returns how many they are, if it is there.
+func (c *longSlot) get(dst *[longIDs]uint32, key *longKey) (count int, ok bool) {
 	state := c.state.Load()
-	if state>>32&1 != 0 || int(state&0xFF) != key.size {
-		return dst, false
-	}
+	differs := state>>32&1 | (state^uint64(key.size))&0xFF
 	for i := range key.text {
-		if c.word[i].Load() != key.text[i] {
-			return dst, false
-		}
+		differs |= c.word[i].Load() ^ key.text[i]
 	}
-	start := len(dst)
-	dst = unpackIDs(dst, c.ids[:], int(state>>8&0xFF))
-	if c.state.Load() != state {
-		return dst[:start], false
+	if differs != 0 {
+		return 0, false
 	}
-	return dst, true
+	for i := range c.ids {
+		unpackIDs((*[3]uint32)(dst[3*i:]), c.ids[i].Load())
+	}
+	return int(state >> 8 & 0xFF), c.state.Load() == state
 }
 
 // put stores the word, if it is not too long in tokens.
@@ -175,12 +184,7 @@ func packIDs(words []atomic.Uint64, ids []uint32) {
 	}
 }
 
-// unpackIDs appends count ids.
-func unpackIDs(dst []uint32, words []atomic.Uint64, count int) []uint32 {
-	start := len(dst)
-	for i := 0; 3*i < count && i < len(words); i++ {
-		packed := words[i].Load()
-		dst = append(dst, uint32(packed)&maxID, uint32(packed>>idBits)&maxID, uint32(packed>>(2*idBits))&maxID)
-	}
-	return dst[:min(start+count, len(dst))]
+// unpackIDs writes the ids of a word.
+func unpackIDs(dst *[3]uint32, packed uint64) {
+	dst[0], dst[1], dst[2] = uint32(packed)&maxID, uint32(packed>>idBits)&maxID, uint32(packed>>(2*idBits))&maxID
 }

@@ -3,10 +3,8 @@ package tokenizer
 import (
 	"bytes"
 	"encoding/binary"
-	"hash/maphash"
 	"math/bits"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -19,6 +17,7 @@ type wordEncoder struct {
 	scan  scanner
 	bpe   *bpe
 	whole *wholeWords
+	long  *longWholes
 	cache *wordCache
 	// mark is what the model writes for a space; "" if it leaves spaces.
 	mark    string
@@ -27,8 +26,13 @@ type wordEncoder struct {
 	recent  sync.Pool // *recentWords
 }
 
+// run returns the place of pieces with a hash that are longer than words are.
+func (w *wordEncoder) run(hash uint64) *atomic.Pointer[longPiece] {
+	return &w.runs[hash%uint64(len(w.runs))]
+}
+
 func newWordEncoder(scan scanner, b *bpe, mark string) *wordEncoder {
-	return &wordEncoder{scan: scan, bpe: b, mark: mark, whole: newWholeWords(b, mark), cache: newWordCache()}
+	return &wordEncoder{scan: scan, bpe: b, mark: mark, whole: newWholeWords(b, mark), long: newLongWholes(b, mark), cache: newWordCache()}
 }
 
 func (w *wordEncoder) encode(dst []uint32, s string) []uint32 {
@@ -59,14 +63,7 @@ func (w *wordEncoder) batch(dst []uint32, s string, recent *recentWords, n int) 
 	recent.repeated = 0
 	recent.unpack(several)
 	missed = missed[:w.whole.findWhole(recent, uint64(len(missed)))]
-	w.touch(s, recent, missed)
-	fresh := missed[:0]
-	for _, i := range missed {
-		if !w.resolve(s, recent, int(i)) {
-			fresh = append(fresh, i)
-		}
-	}
-	if len(fresh) > 0 {
+	if fresh := w.findShared(s, recent, missed); len(fresh) > 0 {
 		w.merge(s, recent, recent.unlike(fresh))
 		recent.repeat()
 	}
@@ -144,53 +141,6 @@ func (r *recentWords) unpack(pieces []uint8) {
 	r.spill = spill[:at]
 }
 
-// touch reads where the cache may have pieces. As in look, what counts is that all of it is read before any of it is needed.
-func (w *wordEncoder) touch(s string, r *recentWords, pieces []uint8) {
-	touched := uint64(0)
-	for _, i := range pieces {
-		if r.keys[i] != longPieceKey {
-			touched |= w.cache.shortAt(r.hashes[i])[0].low.Load()
-			continue
-		}
-		if at, size := int(r.bounds[i]), int(r.bounds[int(i)+1]-r.bounds[i]); size <= cachedWord {
-			r.longs[i] = makeLongKey(s, at, size)
-			r.hashes[i] = r.longs[i].hash()
-			touched |= w.cache.longAt(r.hashes[i]).state.Load()
-		}
-	}
-	r.touched = touched
-}
-
-// resolve finds a piece that is not recent in what all goroutines share, or else encodes it if it is longer than words are. It returns false
-// if it is a word that has to be merged.
-func (w *wordEncoder) resolve(s string, r *recentWords, i int) bool {
-	at, end := int(r.bounds[i]), int(r.bounds[i+1])
-	key, hash := r.keys[i], r.hashes[i]
-	start, found := len(r.spill), false
-	switch {
-	case key == longPieceKey && end-at > cachedWord:
-		r.spill = w.long(append(r.spill, 0), s[at:end])
-	case key == longPieceKey:
-		if r.spill, found = w.cache.longAt(hash).get(append(r.spill, 0), &r.longs[i]); !found {
-			r.spill = r.spill[:start]
-			return false
-		}
-	default:
-		if id, ok := w.whole.findBehind(key, hash); ok {
-			r.ids[i] = id
-			r.put(hash, key, id)
-			return true
-		}
-		if r.spill, found = w.cache.shortAt(hash).get(append(r.spill, 0), key); !found {
-			r.spill = r.spill[:start]
-			return false
-		}
-		r.keep(i, r.spill[start+1:])
-	}
-	r.spilled(i, start)
-	return true
-}
-
 // spilled notes that the ids of a piece are in the spill, from start on.
 func (r *recentWords) spilled(i, start int) {
 	r.ids[i] = spilled | uint32(start)
@@ -205,28 +155,6 @@ func (r *recentWords) keep(i int, ids []uint32) {
 	}
 }
 
-// long encodes a piece that is too long for the cache of words. Runs of white space and rules of dashes come again and again, and take
-// the longest to encode.
-func (w *wordEncoder) long(dst []uint32, piece string) []uint32 {
-	const longest = 256
-	if len(piece) > longest {
-		return w.encodeLong(dst, piece)
-	}
-	slot := &w.runs[maphash.String(w.bpe.vocab.seed, piece)%uint64(len(w.runs))]
-	if known := slot.Load(); known != nil && known.text == piece {
-		return append(dst, known.ids...)
-	}
-	start := len(dst)
-	dst = w.encodeLong(dst, piece)
-	slot.Store(&longPiece{strings.Clone(piece), slices.Clone(dst[start:])})
-	return dst
-}
-
-type longPiece struct {
-	text string
-	ids  []uint32
-}
-
 // recentWords holds words that one goroutine met last, so that they stay in the processor's own memory, and what is known of the pieces
 // that are being encoded.
 type recentWords struct {
@@ -236,12 +164,13 @@ type recentWords struct {
 	bounds   [batchPieces + 1]int32 // where the first piece begins, and where each ends
 	keys     [batchPieces]wordKey
 	hashes   [batchPieces]uint64
-	ids      [batchPieces]uint32  // of each piece, or where in spill its ids are
-	longs    [batchPieces]longKey // of those that are too long for a key
-	missed   [batchPieces]uint8   // which pieces are not recent
-	several  [batchPieces]uint8   // which pieces are recent and have several ids
-	repeats  []repeat             // of those that are to be merged
-	repeated int                  // how many ids they have
+	ids      [batchPieces]uint32   // of each piece, or where in spill its ids are
+	longs    [batchPieces]longKey  // of those that are too long for a key
+	missed   [batchPieces]uint8    // which pieces are not recent
+	kinds    [3][batchPieces]uint8 // of those that are not whole words either: which are short, long and longer
+	several  [batchPieces]uint8    // which pieces are recent and have several ids
+	repeats  []repeat              // of those that are to be merged
+	repeated int                   // how many ids they have
 	lanes    [laneCount]lane
 	spill    []uint32 // for pieces that have not just one id: how many, and the ids
 	touched  uint64
@@ -323,27 +252,29 @@ type wholeWords struct {
 // wholeLine fills a cache line with words, and their ids above the bits of their keys. Keys of zeros are free, and behind the others.
 type wholeLine [4]wordKey
 
-// newWholeWords makes the table. Marks for spaces become spaces again.
-func newWholeWords(b *bpe, mark string) *wholeWords {
-	n := 0
-	each := func(do func(id uint32, token []byte)) {
-		for id := range uint32(len(b.vocab.spans)) {
-			token := b.vocab.token(id)
-			if !b.vocab.owns(id) || !b.isWhole(id) {
-				continue // another id has the text, or it is encoded to others
-			}
-			if mark != "" {
-				token = bytes.ReplaceAll(token, []byte(mark), []byte(" "))
-			}
-			if len(token) > 0 && len(token) <= shortWord {
-				do(id, token)
-			}
+// eachWhole calls do for each token of so many bytes that its own text is encoded to. Marks for spaces become spaces again.
+func (b *bpe) eachWhole(mark string, shortest, longest int, do func(id uint32, token []byte)) {
+	for id := range uint32(len(b.vocab.spans)) {
+		if !b.vocab.owns(id) || !b.isWhole(id) {
+			continue // another id has the text, or it is encoded to others
+		}
+		token := b.vocab.token(id)
+		if mark != "" && len(token) >= shortest {
+			token = bytes.ReplaceAll(token, []byte(mark), []byte(" "))
+		}
+		if len(token) >= shortest && len(token) <= longest {
+			do(id, token)
 		}
 	}
-	each(func(uint32, []byte) { n++ })
+}
+
+// newWholeWords makes the table.
+func newWholeWords(b *bpe, mark string) *wholeWords {
+	n := 0
+	b.eachWhole(mark, 1, shortWord, func(uint32, []byte) { n++ })
 	size := tableSize(n) / len(wholeLine{})
 	w := &wholeWords{lines: make([]wholeLine, size), shift: uint(64 - bits.Len(uint(size-1)))}
-	each(func(id uint32, token []byte) {
+	b.eachWhole(mark, 1, shortWord, func(id uint32, token []byte) {
 		key := makeWordKey(string(token), 0, len(token))
 		entry := wordKey{key.low, key.high | uint64(id)<<keyBits}
 		for i := key.hash() >> w.shift; !w.lines[i].put(entry); {

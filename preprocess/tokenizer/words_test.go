@@ -41,3 +41,30 @@ func TestPiecesAreFoundAlike(t *testing.T) {
 		})
 	}
 }
+
+// TestLongTokensAreFound asks for all tokens of a model that are too long for the table of short ones, and for words that are nearly such.
+func TestLongTokensAreFound(t *testing.T) {
+	for _, name := range []string{"qwen3", "gemma3"} {
+		w := load(t, name).words
+		find := func(word string) (uint32, bool) {
+			key := makeLongKey(word, 0, len(word))
+			return w.long.find(key.hash(), func(id uint32) bool { return string(w.bpe.vocab.token(id)) == w.marked(word) })
+		}
+		n := 0
+		w.bpe.eachWhole(w.mark, shortWord+1, cachedWord, func(id uint32, token []byte) {
+			n++
+			if got, ok := find(string(token)); !ok || got != id {
+				t.Errorf("%s: %q is %d, %v, want %d", name, token, got, ok, id)
+			}
+			token = slices.Clone(token)
+			token[n%len(token)] ^= 1
+			want, isToken := w.longWhole(w.marked(string(token)))
+			if got, ok := find(string(token)); ok != isToken || ok && got != want {
+				t.Errorf("%s: %q is %d, %v, want %d, %v", name, token, got, ok, want, isToken)
+			}
+		})
+		if n < 1000 {
+			t.Errorf("%s: %d long tokens", name, n)
+		}
+	}
+}
