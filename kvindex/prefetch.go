@@ -9,3 +9,8 @@ import "unsafe"
 //
 //go:noescape
 func prefetch(address unsafe.Pointer)
+
+// prefetchBoth begins to bring what is at two addresses into the processor's cache.
+//
+//go:noescape
+func prefetchBoth(one, other unsafe.Pointer)

@@ -193,10 +193,10 @@ func inspect(t *rapid.T, index *Index) {
 		linked := 0
 		for id := uint32(1); id < uint32(len(d.pages)*pageNodes); id++ {
 			n := d.node(id)
-			above := n.above(id)
 			if d.vacant.has(id) {
 				continue
 			}
+			above := d.above(id, n)
 			live++
 			inTable := above == 0 || above != detachedParent && d.node(above).child.Load()&severalChildren != 0
 			if found := d.find(n.sequence.Load()); inTable != (found == id) {
@@ -213,8 +213,8 @@ func inspect(t *rapid.T, index *Index) {
 			linked += len(d.stack)
 			for _, child := range d.stack {
 				c := d.node(child)
-				if c.above(child) != id {
-					t.Fatalf("node %d is a child of %d, and its parent is %d", child, id, c.above(child))
+				if d.above(child, c) != id {
+					t.Fatalf("node %d is a child of %d, and its parent is %d", child, id, d.above(child, c))
 				}
 				for _, r := range s.ranks {
 					if r != nil && d.has(c, r.id) && !d.has(n, r.id) {

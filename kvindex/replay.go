@@ -22,7 +22,7 @@ func (s *shard) deviceEvents(r *rank) (events []Event) {
 	nameOf := make(map[uint32]uint64, r.blocks.count)
 	for name, id := range r.blocks.all {
 		if n := d.node(id); d.has(n, r.id) {
-			all = append(all, held{id, n.above(id), name})
+			all = append(all, held{id, d.above(id, n), name})
 			nameOf[id] = name
 		}
 	}

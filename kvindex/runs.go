@@ -39,14 +39,6 @@ func runLength(field uint32) int {
 	return int(field &^ nextChild)
 }
 
-// above returns the number of a node's parent.
-func (n *node) above(id uint32) uint32 {
-	if n.parent&previousParent != 0 {
-		return id - 1
-	}
-	return n.parent
-}
-
 // below returns the parent field of an only child.
 func (n *node) below(id, child uint32) uint32 {
 	switch {

@@ -22,6 +22,7 @@ type search struct {
 	held   set    // the ranks that hold it and all before
 	child  uint32 // what its node said of its children
 	id     uint32 // the node that has been asked for, of the next block
+	near   int    // how many nodes behind the point have been asked for
 	hash   uint64 // of the block that the table has been asked for
 	bucket *tableBucket
 	soon   int // the position of another block that the table has been asked for, in case it is next
@@ -75,6 +76,8 @@ const (
 	asksAtOnce = 5
 	// sideBySide nodes are in so few lines that there is no need to ask first.
 	sideBySide = 4
+	// beginNodes is how many nodes are asked for besides one that may be the first of several side by side.
+	beginNodes = 2
 	// Most prompts that leave a run leave it near its end: distances from there grow by this factor.
 	asksGrow = 3
 )
@@ -124,8 +127,7 @@ func (s *search) advance(m *Matches) {
 			return
 		}
 		s.stage = inNode
-		s.view.ask(s.id)
-		s.view.ask(s.id + 2) // for a shortcut
+		s.askBegin()
 		s.askSoon(s.at + 2)
 	case inNode:
 		sequence := s.sequence[s.at+1]
@@ -221,11 +223,21 @@ func (s *search) onward(m *Matches) {
 		if s.few {
 			s.seek()
 		}
+		near := s.near - s.size
+		s.near = max(near, 0)
+		if near >= 0 && s.ahead.at >= 0 {
+			s.advance(m) // it is there
+		}
 	default:
 		s.stage, s.id = inChild, s.child
-		s.view.ask(s.id)
-		s.view.ask(s.id + 2)
+		s.askBegin()
 	}
+}
+
+// askBegin asks for the node with the number id. Those behind it tell of a shortcut, or are next.
+func (s *search) askBegin() {
+	s.near = beginNodes
+	s.view.askBegin(s.id)
 }
 
 // askTable asks where the table has the next block.

@@ -285,7 +285,7 @@ func (s *shard) remove(r *rank, event *Event) (err error) {
 		prefetch(unsafe.Pointer(s.device.node(id)))
 	}
 	// Blocks go from the end of a prompt, so that none is stranded for a moment.
-	if n := len(s.leaving); n > 1 && s.device.node(s.leaving[1]).above(s.leaving[1]) == s.leaving[0] {
+	if n := len(s.leaving); n > 1 && s.device.above(s.leaving[1], s.device.node(s.leaving[1])) == s.leaving[0] {
 		slices.Reverse(s.leaving)
 	}
 	for _, id := range s.leaving {

@@ -71,7 +71,7 @@ func (s *search) jump() bool {
 		s.ahead = point{} // it has been passed
 		return false
 	case s.around&s.held == s.held:
-		s.point, s.ahead = s.ahead, point{}
+		s.point, s.ahead, s.near = s.ahead, point{}, 0
 		return true
 	}
 	return false

@@ -98,8 +98,15 @@ func (v *view) node(id uint32) *node {
 // ask begins to bring a node into the processor's cache. It may be in two lines.
 func (v *view) ask(id uint32) {
 	if n := v.node(id); n != nil {
-		prefetch(unsafe.Pointer(n))
-		prefetch(unsafe.Pointer(&n.parent))
+		prefetchBoth(unsafe.Pointer(n), unsafe.Pointer(&n.parent))
+	}
+}
+
+// askBegin begins to bring a node and the two behind it into the processor's cache, as far as they are in its page.
+func (v *view) askBegin(id uint32) {
+	if page := id / pageNodes; int(page) < len(v.pages) {
+		at := v.pages[page]
+		prefetchBoth(unsafe.Pointer(&at[id%pageNodes]), unsafe.Pointer(&at[min(id%pageNodes+2, pageNodes-1)].parent))
 	}
 }
 

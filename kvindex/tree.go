@@ -8,19 +8,17 @@ package kvindex
 // that the rank holds them and is not in their sets. Engines evict from the end, so that this is rare.
 //
 // A node's child field is 0; or the number of its only child; or, with nextChild, tells that this is the next node; or is, with the
-// highest bit, the first cell of a list of children. The table has the children of nodes with several, and of the root, which has
+// highest bit, the number of one of several children. The table has the children of nodes with several, and of the root, which has
 // number 0. So a chain of blocks, as most are, costs no more than its nodes. Those that are stored together lie side by side in the
 // order of the prompt, as far as there is room. The parent field is likewise the number of the parent, 0 for the root, or tells with
-// previousParent that it is the node before.
+// previousParent that it is the node before, or with inCell where that is told.
 //
 // A node that nobody holds any more stays as long as it has children, so that they can be found again, but it is detached from its
 // parent and listed among the detached.
 type tree struct {
 	*space
-	cells      []cell // from 1 on
-	vacantCell uint32
-	cellOf     names // by child
-	detached   names // by sequence hash
+	siblings siblings
+	detached names // by sequence hash
 
 	stranded map[holding]struct{}
 	// strandedAt counts the ranks that are stranded at a node.
@@ -28,16 +26,6 @@ type tree struct {
 	stack      []uint32
 	pieces     []point // of what an event stores: where each begins, in the event and in the tree
 }
-
-const (
-	// severalChildren marks a child field that leads to a cell.
-	severalChildren = 1 << 31
-	// detachedParent is the parent of a node that is detached.
-	detachedParent = maxNodes
-)
-
-// cell is one of several children of a node.
-type cell struct{ child, next, previous uint32 }
 
 func newTree(keepLocals bool) *tree { return &tree{space: newSpace(keepLocals)} }
 
@@ -81,100 +69,6 @@ func (t *tree) grow(parent uint32, p *node, sequence uint64, more int) (uint32, 
 		t.link(parent, p, id)
 	}
 	return id, n
-}
-
-// link makes a node the child of another. Look-ups must find the children that there were at any time meanwhile.
-func (t *tree) link(parent uint32, p *node, id uint32) {
-	n := t.node(id)
-	first := p.child.Load()
-	if first == 0 {
-		n.parent = p.below(parent, id)
-		p.child.Store(only(parent, id, t.runEnd(id)))
-		return
-	}
-	n.parent = parent
-	t.enlist(id)
-	if first&severalChildren == 0 {
-		if first&nextChild != 0 {
-			t.endRun(parent)
-		}
-		first = onlyChild(parent, first)
-		t.enlist(first)
-		first = t.addCell(first, 0)
-	}
-	p.child.Store(t.addCell(id, first&^severalChildren) | severalChildren)
-}
-
-func (t *tree) addCell(child, next uint32) uint32 {
-	at := t.vacantCell
-	if at != 0 {
-		t.vacantCell = t.cells[at].next
-	} else {
-		if len(t.cells) == 0 {
-			t.cells = append(t.cells, cell{})
-		}
-		at = uint32(len(t.cells))
-		t.cells = append(t.cells, cell{})
-	}
-	t.cells[at] = cell{child: child, next: next}
-	if next != 0 {
-		t.cells[next].previous = at
-	}
-	t.cellOf.insert(uint64(child), at)
-	return at
-}
-
-// unlink parts a node from its parent. Of two children, the one that stays becomes the only one, without a cell.
-func (t *tree) unlink(parent, id uint32) {
-	p := t.node(parent)
-	first := p.child.Load()
-	if first&severalChildren == 0 {
-		p.child.Store(0)
-		return
-	}
-	first = t.dropCell(first&^severalChildren, id)
-	if last := t.cells[first]; last.next == 0 {
-		p.child.Store(only(parent, last.child, t.runEnd(last.child)))
-		t.dropCell(first, last.child)
-		t.delist(last.child)
-	} else {
-		p.child.Store(first | severalChildren)
-	}
-	t.delist(id)
-}
-
-// dropCell removes a child's cell from a list and returns the first of the rest.
-func (t *tree) dropCell(first, child uint32) uint32 {
-	at, _ := t.cellOf.remove(uint64(child))
-	c := t.cells[at]
-	if c.next != 0 {
-		t.cells[c.next].previous = c.previous
-	}
-	if c.previous != 0 {
-		t.cells[c.previous].next = c.next
-	} else {
-		first = c.next
-	}
-	t.cells[at] = cell{next: t.vacantCell}
-	t.vacantCell = at
-	if t.cellOf.count == 0 {
-		t.cells, t.vacantCell = nil, 0
-	}
-	return first
-}
-
-// pushChildren puts the children of a node on the stack.
-func (t *tree) pushChildren(id uint32, n *node) {
-	first := n.child.Load()
-	if first&severalChildren == 0 {
-		if first != 0 {
-			t.stack = append(t.stack, onlyChild(id, first))
-		}
-		return
-	}
-	for at := first &^ severalChildren; at != 0; at = t.cells[at].next {
-		t.stack = append(t.stack, t.cells[at].child)
-	}
 }
 
 // hold makes the rank a holder of the node, and of what is stranded behind it. It holds all that is before.
@@ -253,10 +147,10 @@ func (t *tree) unheld(id uint32, n *node) bool {
 
 // vacate gives up a node that nobody holds: all of it, or its place behind its parent if it has children.
 func (t *tree) vacate(id uint32, n *node) {
-	parent := n.above(id)
+	parent := t.above(id, n)
 	switch {
 	case n.child.Load() == 0:
-		t.uproot(id, n)
+		t.uproot(id, n, parent)
 	case parent != 0:
 		t.unlink(parent, id)
 		n.parent = detachedParent
@@ -266,14 +160,14 @@ func (t *tree) vacate(id uint32, n *node) {
 	}
 	if parent != 0 && parent != detachedParent {
 		if p := t.node(parent); p.child.Load() == 0 && t.unheld(parent, p) {
-			t.uproot(parent, p)
+			t.uproot(parent, p, t.above(parent, p))
 		}
 	}
 }
 
 // uproot destroys a node without children.
-func (t *tree) uproot(id uint32, n *node) {
-	switch parent := n.above(id); parent {
+func (t *tree) uproot(id uint32, n *node, parent uint32) {
+	switch parent {
 	case 0:
 		t.delist(id)
 	case detachedParent:
@@ -287,7 +181,8 @@ func (t *tree) uproot(id uint32, n *node) {
 // compact moves all nodes together and returns their new numbers by the old ones.
 func (t *tree) compact() (moved []uint32) {
 	moved = t.space.compact()
-	t.cells, t.vacantCell, t.cellOf, t.stack = nil, 0, names{}, nil
+	cells := t.siblings.cells
+	t.siblings, t.stack = siblings{}, nil
 	end := uint32(t.live) + 1
 	for id := uint32(1); id < end; id++ {
 		t.node(id).child.Store(0)
@@ -297,7 +192,10 @@ func (t *tree) compact() (moved []uint32) {
 		switch {
 		case parent&previousParent != 0:
 			parent = id - 1 // nodes that were side by side still are
-		case parent != detachedParent:
+		case parent == detachedParent:
+		case parent&inCell != 0:
+			parent = moved[cells[parent&^inCell].parent]
+		default:
 			parent = moved[parent]
 		}
 		switch parent {
@@ -330,5 +228,5 @@ func (t *tree) compact() (moved []uint32) {
 }
 
 func (t *tree) bytes() int {
-	return t.space.bytes() + cap(t.cells)*12 + t.cellOf.bytes() + t.detached.bytes() + cap(t.stack)*4 + cap(t.pieces)*16 + (len(t.stranded)+len(t.strandedAt))*24
+	return t.space.bytes() + t.siblings.bytes() + t.detached.bytes() + cap(t.stack)*4 + cap(t.pieces)*16 + (len(t.stranded)+len(t.strandedAt))*24
 }
