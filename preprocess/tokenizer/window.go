@@ -25,6 +25,7 @@ type window struct {
 	quote   uint64 // the apostrophe
 	control uint64 // control characters that are no white space
 	wide    uint64 // bytes beyond ASCII
+	leads   uint64 // those of them that begin characters, and some of ASCII
 
 	apart   uint64 // bytes of characters that make words of their own
 	inner   uint64 // all bytes of characters but their first
@@ -41,41 +42,6 @@ func (w *window) read(text string, i int) {
 		w.classify(&rest)
 	}
 	w.apart, w.inner, w.unclear = 0, 0, w.control
-}
-
-// wideClasses are the classes of the bytes of characters beyond ASCII in a window.
-type wideClasses struct {
-	letter, mark, sign, cjk uint64
-	upper, lower            uint64
-}
-
-// widen looks up the classes of the characters beyond ASCII in the window at i. Numbers and white space among them are unclear, and so is a
-// character that the window ends in.
-func (w *window) widen(table *classTable, text string, i int) (c wideClasses) {
-	for rest := w.wide; rest != 0; {
-		at := bits.TrailingZeros64(rest)
-		kind, size := table.wide(text, i+at)
-		if at+size > windowSize {
-			w.unclear |= ^uint64(0) << at
-			break
-		}
-		own := (uint64(1)<<size - 1) << at
-		rest &^= own
-		w.inner |= own & (own << 1)
-		c.letter |= own & kind.spread(letter)
-		c.mark |= own & kind.spread(mark)
-		c.sign |= own & kind.spread(sign)
-		c.cjk |= own & kind.spread(cjk)
-		c.upper |= own & kind.spread(upper)
-		c.lower |= own & kind.spread(lower)
-		w.unclear |= own & (kind.spread(number) | kind.spread(space))
-	}
-	return c
-}
-
-// spread has all bits set if the class has the property, else none.
-func (c class) spread(property class) uint64 {
-	return -uint64(c >> bits.TrailingZeros16(uint16(property)) & 1)
 }
 
 // classifyGeneric is classify without instructions of a particular processor: eight bytes at a time.
@@ -102,6 +68,7 @@ func (w *window) classifyGeneric(b *[windowSize]byte) {
 		w.quote |= gather(quote) << i
 		w.control |= gather(control&^white) << i
 		w.wide |= gather(x) << i
+		w.leads |= gather(x<<1) << i
 	}
 }
 
@@ -208,11 +175,14 @@ func windowed(starts func(w *window, text string, at int) uint64, slow scanner) 
 
 // cl100kWindow is for [cl100k].
 func cl100kWindow(digits int, inWord class) func(w *window, text string, at int) uint64 {
-	table := characters()
+	marks := uint64(0) // which of them are in words: all or none
+	if inWord&mark != 0 {
+		marks = ^marks
+	}
 	return func(w *window, text string, at int) uint64 {
 		if w.wide != 0 {
-			wide := w.widen(table, text, at)
-			w.letter |= wide.letter | wide.mark&inWord.spread(mark)
+			wide := w.widen(text, at)
+			w.letter |= wide.letter | wide.mark&marks
 		}
 		starts, _ := w.starts(0)
 		starts |= w.numbers(digits)
@@ -229,11 +199,10 @@ func cl100kWindow(digits int, inWord class) func(w *window, text string, at int)
 // o200kWindow is for [o200k]. Words end where a capital follows a small letter, too, and have contractions as their ends; line ends behind
 // signs may be followed by slashes.
 func o200kWindow(digits int, contractions bool) func(w *window, text string, at int) uint64 {
-	table := characters()
 	return func(w *window, text string, at int) uint64 {
 		both := uint64(0)
 		if w.wide != 0 {
-			wide := w.widen(table, text, at)
+			wide := w.widen(text, at)
 			w.letter |= wide.letter | wide.mark
 			w.upper |= wide.upper &^ wide.lower
 			both = wide.upper & wide.lower
@@ -266,13 +235,12 @@ func o200kWindow(digits int, contractions bool) func(w *window, text string, at 
 // deepseekWindow is for [deepseek]. White space is a piece as a whole before digits and characters of the second pattern, which are pieces
 // of their own. A sign belongs to the letters behind it only if all of these are ASCII.
 func deepseekWindow() func(w *window, text string, at int) uint64 {
-	table := characters()
 	return func(w *window, text string, at int) uint64 {
 		if w.wide == 0 {
 			starts, _ := w.starts(w.digit)
 			return starts | w.numbers(3)
 		}
-		wide := w.widen(table, text, at)
+		wide := w.widen(text, at)
 		words := (wide.letter | wide.mark) &^ wide.cjk
 		w.unclear |= w.wide&^(words|wide.sign|wide.cjk) | wide.cjk&^wide.letter
 		w.apart = wide.cjk

@@ -17,3 +17,17 @@ func (w *window) classify(b *[windowSize]byte) {
 //
 //go:noescape
 func classifyAVX2(w *window, b *[windowSize]byte)
+
+// gather tells by the class of each byte which bytes are of a class.
+func (c *wideClasses) gather(kinds *[windowSize]wideClass) {
+	if hasAVX2 {
+		gatherAVX2(c, kinds)
+	} else {
+		c.gatherGeneric(kinds)
+	}
+}
+
+// gatherAVX2 is gatherGeneric with instructions that work on 32 bytes at once.
+//
+//go:noescape
+func gatherAVX2(c *wideClasses, kinds *[windowSize]wideClass)

@@ -119,5 +119,40 @@ TEXT ·classifyAVX2(SB), NOSPLIT, $0-16
 	SHLQ $32, BX
 	ORQ BX, AX
 	MOVQ AX, 64(DI)
+
+	// Those that have the next bit, too, begin characters.
+	VPSLLW $1, Y0, Y0
+	VPSLLW $1, Y1, Y1
+	VPMOVMSKB Y0, AX
+	VPMOVMSKB Y1, BX
+	SHLQ $32, BX
+	ORQ BX, AX
+	MOVQ AX, 72(DI)
+	VZEROUPPER
+	RET
+
+// PLANE writes which bytes have their highest bit, and shifts all up by one for the next one.
+#define PLANE(offset) \
+	VPADDB Y0, Y0, Y0    \
+	VPADDB Y1, Y1, Y1    \
+	VPMOVMSKB Y0, AX     \
+	VPMOVMSKB Y1, BX     \
+	SHLQ $32, BX         \
+	ORQ BX, AX           \
+	MOVQ AX, offset(DI)
+
+// func gatherAVX2(c *wideClasses, kinds *[windowSize]wideClass)
+TEXT ·gatherAVX2(SB), NOSPLIT, $0-16
+	MOVQ c+0(FP), DI
+	MOVQ kinds+8(FP), SI
+	VMOVDQU (SI), Y0
+	VMOVDQU 32(SI), Y1
+	PLANE(0)
+	PLANE(8)
+	PLANE(16)
+	PLANE(24)
+	PLANE(32)
+	PLANE(40)
+	PLANE(48)
 	VZEROUPPER
 	RET

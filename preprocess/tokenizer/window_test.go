@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"slices"
 	"testing"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 )
@@ -27,9 +28,64 @@ func TestWindowsAreClassifiedAlike(t *testing.T) {
 			white := known&space != 0
 			if is(plain.letter) != (known&letter != 0) || is(plain.upper) != (known&upper != 0) || is(plain.digit) != (known&number != 0) ||
 				is(plain.space) != (c == ' ') || is(plain.blank) != (white && known&newline == 0) || is(plain.newline) != (known&newline != 0) ||
-				is(plain.quote) != (c == '\'') || is(plain.control) != (c == 0x7F || c < ' ' && !white) || is(plain.wide) != (c >= 0x80) {
+				is(plain.quote) != (c == '\'') || is(plain.leads) != (c&0x40 != 0) || is(plain.control) != (c == 0x7F || c < ' ' && !white) || is(plain.wide) != (c >= 0x80) {
 				t.Fatalf("%q is %+v at %d", c, plain, i)
 			}
+		}
+	})
+}
+
+// TestWideCharactersInWindows holds the classes of characters beyond ASCII in a window, by all ways to get them, against the table of classes.
+func TestWideCharactersInWindows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(tricky, rapid.String()).Draw(t, "text") + rapid.StringN(0, 70, -1).Draw(t, "rest")
+		var w window
+		w.read(text, 0)
+		got := w.widen(text, 0)
+		var want wideClasses
+		inner, cut := uint64(0), false
+		for i, r := range text {
+			if i >= windowSize {
+				break
+			}
+			size := utf8.RuneLen(r)
+			if r < utf8.RuneSelf {
+				continue
+			}
+			if cut = i+size > windowSize; cut {
+				want.unclear |= ^uint64(0) << i
+				break
+			}
+			own, kind := (uint64(1)<<size-1)<<i, characters().of(r)
+			inner |= own & (own << 1)
+			for _, plane := range []struct {
+				bits *uint64
+				kind class
+			}{{&want.unclear, number | space}, {&want.lower, lower}, {&want.upper, upper}, {&want.cjk, cjk}, {&want.sign, sign}, {&want.mark, mark},
+				{&want.letter, letter}} {
+				if kind&plane.kind != 0 {
+					*plane.bits |= own
+				}
+			}
+		}
+		if w.unclear != want.unclear|w.control {
+			t.Fatalf("%q: unclear is %x, want %x", text, w.unclear, want.unclear|w.control)
+		}
+		if got.unclear, want.unclear = 0, 0; got != want || w.inner != inner {
+			t.Fatalf("%q: %x, want %x, inner %x, want %x", text, got, want, w.inner, inner)
+		}
+	})
+}
+
+// TestClassesAreGatheredAlike holds the processor's own instructions for that against what is computed without them.
+func TestClassesAreGatheredAlike(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		kinds := [windowSize]wideClass(rapid.SliceOfN(rapid.Map(rapid.IntRange(0, 1<<wideBits-1), func(i int) wideClass { return wideClass(i) }), windowSize, windowSize).Draw(t, "kinds"))
+		var fast, plain wideClasses
+		fast.gather(&kinds)
+		plain.gatherGeneric(&kinds)
+		if fast != plain {
+			t.Fatalf("%x: %x, want %x", kinds, fast, plain)
 		}
 	})
 }
