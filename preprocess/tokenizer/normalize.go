@@ -1,10 +1,12 @@
 package tokenizer
 
 import (
+	"math/bits"
 	"strings"
 	"sync"
 	"unicode"
 	"unicode/utf8"
+	"unsafe"
 
 	"golang.org/x/text/unicode/norm"
 )
@@ -268,6 +270,9 @@ type compositions struct {
 	basic [1 << 16]composition
 	later [256][64]composition
 	pairs [pairSlots]uint64 // of a character and a mark that compose, by hash; 0 is free
+	// moving has, by the lower halves of a character's first two bytes, a bit for each third byte with which it is neither of those that stay
+	// nor composed. All are equal where there is no third byte, or a fourth one.
+	moving [1 << 12]uint64
 }
 
 const (
@@ -346,8 +351,45 @@ var allCompositions = sync.OnceValue(func() *compositions {
 			}
 		}
 	}
+	table.findMoving()
 	return table
 })
+
+func (c *compositions) findMoving() {
+	for r := utf8.RuneSelf; r < len(c.basic); r++ {
+		switch {
+		case c.basic[r] <= composed:
+		case r < 0x800:
+			c.moving[r&0x7FF] = ^uint64(0) // the first byte is 0xC0 and above, and all bits of the character are in order
+		default:
+			c.moving[0x20<<6|r>>6] |= 1 << (r & 0x3F)
+		}
+	}
+	for first := 0xF0; first < len(c.later); first++ {
+		for second, kind := range c.later[first] {
+			if kind > composed {
+				c.moving[first&0x3F<<6|second] = ^uint64(0)
+			}
+		}
+	}
+}
+
+// skip returns where in s, from i on, the first 64 bytes begin in which a character might move, or that are not all there.
+func (c *compositions) skip(s string, i int) int {
+	for i+windowSize+2 <= len(s) {
+		b := (*[windowSize + 2]byte)(unsafe.Pointer(unsafe.StringData(s[i : i+windowSize+2])))
+		moving := uint64(0)
+		for leads := leads((*[windowSize]byte)(b[:])); leads != 0; leads &= leads - 1 {
+			at := bits.TrailingZeros64(leads)
+			moving |= c.moving[int(b[at]&0x3F)<<6|int(b[at+1]&0x3F)] >> (b[at+2] & 0x3F)
+		}
+		if moving&1 != 0 {
+			break
+		}
+		i += windowSize
+	}
+	return i
+}
 
 func (c *compositions) at(s string, i int) (composition, int) {
 	first := s[i]
@@ -368,7 +410,18 @@ func (c *compositions) at(s string, i int) (composition, int) {
 // one by one, and nearly all stretches are one such character, or one and a mark.
 func quickNFC(s string) bool {
 	table := allCompositions()
-	for i, start := 0, 0; i < len(s); {
+	for i, start, end := 0, 0, 0; i < len(s); {
+		if i >= end {
+			if next := table.skip(s, i); next > i {
+				for i = next; i < len(s) && !utf8.RuneStart(s[i]); {
+					i++ // what is there belongs to a character that has been seen
+				}
+				for start = i - 1; !utf8.RuneStart(s[start]); {
+					start--
+				}
+			}
+			end = i + windowSize
+		}
 		for i+8 <= len(s) && eight(s, i)&topBits == 0 {
 			i += 8
 			start = i - 1
@@ -382,20 +435,20 @@ func quickNFC(s string) bool {
 			i += size
 			continue
 		}
-		end, marks := i+size, 1
-		for end < len(s) {
-			next, size := table.at(s, end)
+		behind, marks := i+size, 1
+		for behind < len(s) {
+			next, size := table.at(s, behind)
 			if next <= composed {
 				break
 			}
 			c = max(c, next)
-			end += size
+			behind += size
 			marks++
 		}
 		before, _ := table.at(s, start)
 		switch {
 		case c == composable || marks > 1 || start == i || c == joining && before == composed:
-			if !norm.NFC.IsNormalString(s[start:end]) {
+			if !norm.NFC.IsNormalString(s[start:behind]) {
 				return false
 			}
 		case c == joining:
@@ -404,7 +457,7 @@ func quickNFC(s string) bool {
 				return false
 			}
 		}
-		start, i = end, end // which stays, or is the end
+		start, i = behind, behind // which stays, or is the end
 	}
 	return true
 }

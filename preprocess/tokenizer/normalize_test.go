@@ -39,6 +39,7 @@ func TestKnowsWhichPairsCompose(t *testing.T) {
 
 // TestKnowsWhatComposes asks of every character what NFC does to it alone and behind others.
 func TestKnowsWhatComposes(t *testing.T) {
+	long := strings.Repeat("e", windowSize) // so that it is looked at by windows
 	for r := rune(0); r <= utf8.MaxRune; r++ {
 		if !utf8.ValidRune(r) {
 			continue
@@ -48,6 +49,9 @@ func TestKnowsWhatComposes(t *testing.T) {
 				t.Fatalf("%+q: quickNFC is %v", s, quickNFC(s))
 			}
 		}
+		if s := "яя" + string(r) + long; quickNFC(s) != norm.NFC.IsNormalString(s) {
+			t.Fatalf("%+q: quickNFC is %v", s, quickNFC(s))
+		}
 	}
 }
 
@@ -56,6 +60,8 @@ func TestKnowsNormalForm(t *testing.T) {
 		"\u093C", "\u094D", "\u09C7", "\u09BE", "\u05BC", "\u05D0", "中", "\U0001F600", "\U000110BA", "\U00011099", "\u0F71", "\u0F74", "\u3099", "か", "\U0002F800"}
 	rapid.Check(t, func(t *rapid.T) {
 		s := strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 0, 12).Draw(t, "parts"), "")
+		s = strings.Repeat(rapid.SampledFrom([]string{"e", "я", "中"}).Draw(t, "before"), rapid.IntRange(0, 2*windowSize).Draw(t, "times")) + s +
+			strings.Repeat(rapid.SampledFrom(parts).Draw(t, "behind"), rapid.IntRange(0, windowSize).Draw(t, "more"))
 		if got, want := quickNFC(s), norm.NFC.IsNormalString(s); got != want {
 			t.Fatalf("%+q: %v, want %v", s, got, want)
 		}

@@ -72,6 +72,15 @@ func (w *window) classifyGeneric(b *[windowSize]byte) {
 	}
 }
 
+// leadsGeneric is leads without instructions of a particular processor.
+func leadsGeneric(b *[windowSize]byte) (leads uint64) {
+	for i := 0; i < windowSize; i += 8 {
+		x := binary.LittleEndian.Uint64(b[i:])
+		leads |= gather(x&(x<<1)) << i
+	}
+	return leads
+}
+
 // between has the top bit set in every byte of x that is within low to high. No byte is above 0x7F.
 func between(x uint64, low, high byte) uint64 {
 	return (x + everyByte*uint64(0x80-low)) &^ (x + everyByte*uint64(0x7F-high)) & topBits

@@ -31,3 +31,16 @@ func (c *wideClasses) gather(kinds *[windowSize]wideClass) {
 //
 //go:noescape
 func gatherAVX2(c *wideClasses, kinds *[windowSize]wideClass)
+
+// leads tells which bytes begin a character beyond ASCII.
+func leads(b *[windowSize]byte) uint64 {
+	if hasAVX2 {
+		return leadsAVX2(b)
+	}
+	return leadsGeneric(b)
+}
+
+// leadsAVX2 is leadsGeneric with instructions that work on 32 bytes at once.
+//
+//go:noescape
+func leadsAVX2(b *[windowSize]byte) uint64

@@ -19,6 +19,9 @@ func TestWindowsAreClassifiedAlike(t *testing.T) {
 		if fast != plain {
 			t.Fatalf("%q: %x, want %x", b, fast, plain)
 		}
+		if found := leads(&b); found != leadsGeneric(&b) || found != plain.wide&plain.leads {
+			t.Fatalf("%q: characters begin at %x, want %x", b, found, plain.wide&plain.leads)
+		}
 		for i, c := range b {
 			is := func(bits uint64) bool { return bits>>i&1 != 0 }
 			known := class(0)
