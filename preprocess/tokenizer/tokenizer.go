@@ -100,7 +100,7 @@ func (t *Tokenizer) EncodeSpans(s string, addSpecial bool) ([]uint32, []Span, er
 }
 
 func valid(s string) string {
-	if utf8.ValidString(s) {
+	if isValid(s) {
 		return s
 	}
 	return lossy([]byte(s))
