@@ -192,13 +192,18 @@ func (b *bpe) mergeAll(dst []uint32, piece string) []uint32 {
 	if b.fill(&s.lane, piece) {
 		return s.lane.run(b.merges, dst)
 	}
-	if b.greedy != nil {
-		if out, ok := b.greedy.encode(dst, piece); ok {
-			return out
-		}
-	}
 	s.symbols = s.symbols[:0]
 	b.begin(s, piece, false)
+	if len(s.symbols) > laneSymbols {
+		if merged, ok := b.merges.applyRuns(s.symbols, &s.mergeScratch); ok {
+			return append(dst, merged...)
+		}
+		if b.greedy != nil {
+			if out, ok := b.greedy.encode(dst, piece); ok {
+				return out
+			}
+		}
+	}
 	return append(dst, b.merges.apply(s.symbols, &s.mergeScratch)...)
 }
 

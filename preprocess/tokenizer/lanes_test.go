@@ -48,6 +48,48 @@ func TestLanesMerge(t *testing.T) {
 	})
 }
 
+// TestRunsMerge holds merging by runs against merging by a heap, also with merges that are not in the order in which they can have been learnt.
+func TestRunsMerge(t *testing.T) {
+	done := 0
+	rapid.Check(t, func(t *rapid.T) {
+		symbols := rapid.IntRange(1, 4).Draw(t, "symbols")
+		m := someMerges(t, symbols, 60)
+		if rapid.Bool().Draw(t, "in any order") {
+			order := newMerges(len(m.pairs))
+			for _, i := range rapid.Permutation(upTo(len(m.pairs))).Draw(t, "order") {
+				order.add(m.pairs[i].left, m.pairs[i].right, m.into[i])
+			}
+			order.seal(int(slices.Max(append(m.into, uint32(symbols)))) + 1)
+			m = order
+		}
+		var word []uint32
+		for range rapid.IntRange(1, 8).Draw(t, "runs") {
+			symbol := rapid.Uint32Range(0, uint32(symbols)-1).Draw(t, "symbol")
+			word = append(word, slices.Repeat([]uint32{symbol}, rapid.IntRange(1, 90).Draw(t, "count"))...)
+		}
+		var scratch mergeScratch
+		want := m.applyHeap(slices.Clone(word), &scratch)
+		got, ok := m.applyRuns(slices.Clone(word), &scratch)
+		if !ok {
+			return
+		}
+		if done++; !slices.Equal(got, want) {
+			t.Fatalf("%v: %v, want %v", word, got, want)
+		}
+	})
+	if done == 0 {
+		t.Fatal("nothing was merged by runs")
+	}
+}
+
+// upTo returns 0 to n-1.
+func upTo(n int) (numbers []int) {
+	for i := range n {
+		numbers = append(numbers, i)
+	}
+	return numbers
+}
+
 // TestFindsPairs asks for pairs that are merged, and for their neighbours, most of which are not. That there are many of one token next to
 // each other fills buckets.
 func TestFindsPairs(t *testing.T) {

@@ -181,9 +181,10 @@ func (m *merges) apply(symbols []uint32, scratch *mergeScratch) []uint32 {
 	return scratch.lane.run(m, symbols[:0])
 }
 
-// mergeScratch is working memory of applyHeap.
+// mergeScratch is working memory of apply.
 type mergeScratch struct {
 	lane           lane
+	runs           []symbolRun
 	heap           []uint64 // rank<<32 | position
 	next, previous []int32
 	ranks, ids     []uint32 // by position: of the pair that begins there, and what it becomes
