@@ -49,9 +49,9 @@ func (l *lane) clear(m *merges, n int) {
 	if l.wide = n+2 > narrow; l.wide {
 		l.pairs, l.next, l.previous = unmerged.pairs, unmerged.next, unmerged.previous
 	} else {
-		copy(l.pairs[:narrow], unmerged.pairs[:narrow])
-		copy(l.next[:narrow], unmerged.next[:narrow])
-		copy(l.previous[:narrow], unmerged.previous[:narrow])
+		*(*[narrow]uint32)(l.pairs[:]) = *(*[narrow]uint32)(unmerged.pairs[:])
+		*(*[narrow]uint8)(l.next[:]) = *(*[narrow]uint8)(unmerged.next[:])
+		*(*[narrow]uint8)(l.previous[:]) = *(*[narrow]uint8)(unmerged.previous[:])
 	}
 	l.wanted = unmerged.wanted // which nothing comes of
 	l.end = uint8(n+1) % lanePlaces

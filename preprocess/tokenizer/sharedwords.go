@@ -4,36 +4,33 @@ import (
 	"hash/maphash"
 	"slices"
 	"strings"
+	"unsafe"
+
+	"signalbox/internal/prefetch"
 )
 
 // longestRemembered is the length in bytes of pieces that are remembered. Longer ones are encoded at once.
 const longestRemembered = 256
 
-// findShared finds the pieces that are neither recent nor whole words in what all goroutines share. It returns those that are not there
-// either. As with recent words, steps are for all pieces of a kind, and all that may have to be read is asked for before any of it is needed.
-func (w *wordEncoder) findShared(s string, r *recentWords, missed []uint8) (fresh []uint8) {
-	short, long, longer := r.byLength(missed)
-	touched := uint64(0)
-	for _, i := range short {
-		touched |= w.cache.shortAt(r.hashes[i])[0].low.Load()
-	}
-	for _, i := range long {
-		at, size := int(r.bounds[i]), int(r.bounds[int(i)+1]-r.bounds[i])
-		key := makeLongKey(s, at, size)
+// What is neither recent nor a whole word is looked for in what all goroutines share. As with recent words, steps are for all pieces of a kind,
+// and all that may have to be read is asked for before any of it is needed.
+
+// askLong prepares for findLong.
+func (w *wordEncoder) askLong(s string, r *recentWords, pieces []uint8) {
+	for _, i := range pieces {
+		key := makeLongKey(s, int(r.bounds[i]), int(r.bounds[int(i)+1]-r.bounds[i]))
 		hash := key.hash()
 		r.longs[i], r.hashes[i] = key, hash
-		touched |= w.cache.longAt(hash).state.Load() | w.long.line(hash)[0]
+		prefetch.Both(unsafe.Pointer(w.cache.longAt(hash)), unsafe.Pointer(w.long.line(hash)))
 	}
-	r.touched = touched
-	// From here on missed is written to anew: no more pieces than it had.
-	fresh = w.findShort(r, short, missed[:0])
-	fresh = w.findLong(s, r, long, fresh)
-	for _, i := range longer {
-		if !w.findLonger(s, r, int(i)) {
-			fresh = append(fresh, i)
-		}
+}
+
+// askShort prepares for findShort.
+func (w *wordEncoder) askShort(r *recentWords, pieces []uint8) {
+	for i := 0; i < len(pieces); i += 2 {
+		one, other := r.hashes[pieces[i]], r.hashes[pieces[min(i+1, len(pieces)-1)]]
+		prefetch.Both(unsafe.Pointer(w.cache.shortAt(one)), unsafe.Pointer(w.cache.shortAt(other)))
 	}
-	return fresh
 }
 
 // byLength tells which pieces are short enough for a [wordKey], which for a [longKey], and which are longer.
@@ -111,9 +108,19 @@ type longPiece struct {
 	ids  []uint32
 }
 
-// findLonger finds a piece that is too long for the cache among those that are remembered, or encodes it if it is too long for that, too. It
+// findLonger appends those of the pieces that are longer than words to fresh that have to be merged.
+func (w *wordEncoder) findLonger(s string, r *recentWords, pieces, fresh []uint8) []uint8 {
+	for _, i := range pieces {
+		if !w.knowsLonger(s, r, int(i)) {
+			fresh = append(fresh, i)
+		}
+	}
+	return fresh
+}
+
+// knowsLonger finds a piece that is too long for the cache among those that are remembered, or encodes it if it is too long for that, too. It
 // returns false if it has done neither.
-func (w *wordEncoder) findLonger(s string, r *recentWords, i int) bool {
+func (w *wordEncoder) knowsLonger(s string, r *recentWords, i int) bool {
 	piece := s[r.bounds[i]:r.bounds[i+1]]
 	start := len(r.spill)
 	if len(piece) > longestRemembered {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"unsafe"
+
+	"signalbox/internal/prefetch"
 )
 
 // wordEncoder is the fast way for texts that a known scanner cuts and byte-level BPE encodes. Each encoding goroutine borrows a small
@@ -62,8 +64,13 @@ func (w *wordEncoder) batch(dst []uint32, s string, recent *recentWords, n int) 
 	missed, several := recent.find(s, n)
 	recent.repeated = 0
 	recent.unpack(several)
-	missed = missed[:w.whole.findWhole(recent, uint64(len(missed)))]
-	if fresh := w.findShared(s, recent, missed); len(fresh) > 0 {
+	short, long, longer := recent.byLength(missed)
+	w.askLong(s, recent, long)
+	short = short[:w.whole.findWhole(recent, uint64(len(short)))]
+	w.askShort(recent, short)
+	fresh := w.findLong(s, recent, long, missed[:0])
+	fresh = w.findLonger(s, recent, longer, fresh)
+	if fresh = w.findShort(recent, short, fresh); len(fresh) > 0 {
 		w.merge(s, recent, recent.unlike(fresh))
 		recent.repeat()
 	}
@@ -167,13 +174,12 @@ type recentWords struct {
 	ids      [batchPieces]uint32   // of each piece, or where in spill its ids are
 	longs    [batchPieces]longKey  // of those that are too long for a key
 	missed   [batchPieces]uint8    // which pieces are not recent
-	kinds    [3][batchPieces]uint8 // of those that are not whole words either: which are short, long and longer
+	kinds    [3][batchPieces]uint8 // of the missed ones: which are short, long and longer
 	several  [batchPieces]uint8    // which pieces are recent and have several ids
 	repeats  []repeat              // of those that are to be merged
 	repeated int                   // how many ids they have
 	lanes    [laneCount]lane
 	spill    []uint32 // for pieces that have not just one id: how many, and the ids
-	touched  uint64
 }
 
 const (
@@ -300,19 +306,19 @@ func (l *wholeLine) put(entry wordKey) bool {
 
 // findWholeGeneric is [wholeWords.findWhole] without instructions of a particular processor.
 func (w *wholeWords) findWholeGeneric(r *recentWords, n uint64) (others uint64) {
-	touched := uint64(0)
-	for _, i := range r.missed[:n] {
-		touched |= w.line(r.hashes[i])[0].low
+	short := r.kinds[0][:n]
+	for i := 0; i < len(short); i += 2 {
+		one, other := r.hashes[short[i]], r.hashes[short[min(i+1, len(short)-1)]]
+		prefetch.Both(unsafe.Pointer(w.line(one)), unsafe.Pointer(w.line(other)))
 	}
-	r.touched = touched
-	for _, i := range r.missed[:n] {
+	for _, i := range short {
 		word := w.line(r.hashes[i]).find(r.keys[i])
 		r.ids[i] = uint32(word.high >> keyBits)
 		if word.high != 0 {
 			r.slots[r.hashes[i]>>(64-recentBits)] = word
 			continue
 		}
-		r.missed[others%batchPieces] = i
+		short[others] = i
 		others++
 	}
 	return others

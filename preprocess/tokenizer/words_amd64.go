@@ -11,8 +11,8 @@ func (r *recentWords) findFast(s string, n int) (found int, misses, splits uint6
 	return n, misses, splits
 }
 
-// findWhole writes the ids of those of the first n missed pieces that are one token and makes them recent words. It returns how many others
-// there are, which are in r.missed then.
+// findWhole writes the ids of those of the first n short pieces that are one token and makes them recent words. It returns how many others
+// there are, which are in r.kinds[0] then.
 func (w *wholeWords) findWhole(r *recentWords, n uint64) uint64 {
 	if hasAVX2 {
 		return findWholeAVX2(r, &w.lines[0], uint64(w.shift), n)

@@ -92,7 +92,7 @@ TEXT ·findWholeAVX2(SB), NOSPLIT, $0-40
 	JGE nothing
 
 fetch:
-	MOVBLZX recentWords_missed(R8)(R12*1), R11
+	MOVBLZX recentWords_kinds(R8)(R12*1), R11
 	MOVQ recentWords_hashes(R8)(R11*8), AX
 	SHRQ CX, AX
 	SHLQ $6, AX
@@ -104,7 +104,7 @@ fetch:
 	XORL R12, R12
 word:
 	// Which of the four words of its line equals the key: both of its halves do.
-	MOVBLZX recentWords_missed(R8)(R12*1), R11
+	MOVBLZX recentWords_kinds(R8)(R12*1), R11
 	MOVQ recentWords_hashes(R8)(R11*8), AX
 	MOVQ AX, DI
 	SHRQ CX, AX
@@ -156,7 +156,7 @@ word:
 	XORQ BX, DX
 	MOVQ DX, (recentWords_slots+8)(R8)(DI*1)
 
-	MOVB R11, recentWords_missed(R8)(R10*1)
+	MOVB R11, recentWords_kinds(R8)(R10*1)
 	LEAQ 1(R10)(AX*1), R10
 	INCQ R12
 	CMPQ R12, R9
