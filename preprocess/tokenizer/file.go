@@ -202,6 +202,7 @@ func (f *file) build(more []AddedToken) (*Tokenizer, error) {
 	if isBPE {
 		t.words = f.words(b)
 		b.merges.pairs, b.merges.into = nil, nil
+		t.findInline()
 	}
 	return t, nil
 }

@@ -131,10 +131,10 @@ func (t *Tokenizer) CacheStats() CacheStats {
 }
 
 // remembered is stretch by way of the cache.
-func (t *Tokenizer) remembered(out *result, in text) {
+func (t *Tokenizer) remembered(out *result, in text, cuts []int32) {
 	c := t.segments
 	if c == nil || out.track || len(in.s) < minSegment {
-		t.stretch(out, in)
+		t.stretch(out, in, cuts)
 		return
 	}
 	hash := maphash.String(c.seed, in.s)
@@ -145,7 +145,7 @@ func (t *Tokenizer) remembered(out *result, in text) {
 		return
 	}
 	start := len(out.ids)
-	t.stretch(out, in)
+	t.stretch(out, in, cuts)
 	c.misses.Add(1)
 	c.encoded.Add(uint64(len(out.ids) - start))
 	if len(out.ids) > start {

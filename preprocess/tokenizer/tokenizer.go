@@ -17,6 +17,7 @@ type Tokenizer struct {
 	addedByID       map[uint32]AddedToken
 	addedByText     map[string]uint32
 	special         []uint64 // bits by id
+	inline          []uint64 // likewise: added tokens that need not be taken out of text, see inline.go
 	size            int
 
 	normalize normalizer // nil for none
@@ -110,23 +111,27 @@ func valid(s string) string {
 func (t *Tokenizer) encode(out *result, s string) {
 	whole := text{s: s, first: true, track: out.track}
 	if len(t.added.tokens) == 0 {
-		t.remembered(out, whole)
+		t.remembered(out, whole, nil)
+		return
+	}
+	if t.inline != nil && !out.track {
+		t.encodeInline(out, whole)
 		return
 	}
 	t.added.split(s, func(start, end int) {
-		t.remembered(out, whole.slice(start, end))
+		t.remembered(out, whole.slice(start, end), nil)
 	}, func(token *AddedToken, start, end int) {
 		out.add(token.ID, whole, start, end)
 	})
 }
 
-// stretch encodes text without added tokens, except for those that only show when it is normalised.
-func (t *Tokenizer) stretch(out *result, in text) {
+// stretch encodes text without added tokens, except for those that only show when it is normalised, and those between cuts.
+func (t *Tokenizer) stretch(out *result, in text, cuts []int32) {
 	if in.s == "" {
 		return
 	}
-	if t.words != nil && t.words.mark != "" && len(t.addedNormalized.tokens) == 0 && !out.track {
-		out.ids = t.words.encode(out.ids, in.s) // which does what the normalizer would do
+	if t.wholly() && !out.track {
+		out.ids = t.words.encode(out.ids, in.s, cuts) // which does what the normalizer would do
 		return
 	}
 	if t.normalize != nil {
@@ -143,12 +148,17 @@ func (t *Tokenizer) stretch(out *result, in text) {
 	})
 }
 
+// wholly tells whether the fast way is all that there is to encoding text without added tokens.
+func (t *Tokenizer) wholly() bool {
+	return t.words != nil && t.words.mark != "" && len(t.addedNormalized.tokens) == 0
+}
+
 func (t *Tokenizer) pieces(out *result, in text) {
 	if in.s == "" {
 		return
 	}
 	if t.words != nil && t.words.mark == "" && !out.track {
-		out.ids = t.words.encode(out.ids, in.s)
+		out.ids = t.words.encode(out.ids, in.s, nil)
 		return
 	}
 	if t.split == nil {

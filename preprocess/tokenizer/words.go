@@ -37,7 +37,8 @@ func newWordEncoder(scan scanner, b *bpe, mark string) *wordEncoder {
 	return &wordEncoder{scan: scan, bpe: b, mark: mark, whole: newWholeWords(b, mark), long: newLongWholes(b, mark), cache: newWordCache()}
 }
 
-func (w *wordEncoder) encode(dst []uint32, s string) []uint32 {
+// encode appends the ids of text. Cuts are the beginnings and ends, in turn, of parts of it that are pieces whatever the scanner says.
+func (w *wordEncoder) encode(dst []uint32, s string, cuts []int32) []uint32 {
 	recent, ok := w.recent.Get().(*recentWords)
 	if !ok {
 		recent = new(recentWords)
@@ -48,13 +49,31 @@ func (w *wordEncoder) encode(dst []uint32, s string) []uint32 {
 	dst = slices.Grow(dst, len(s)/4+16)
 	recent.bounds[0] = 0
 	for at := 0; at < len(s); {
-		n := w.scan(s, at, recent.bounds[1:])
+		n := 0
+		for at < len(s) && n < batchPieces {
+			end := len(s)
+			if len(cuts) > 0 {
+				end = int(cuts[0])
+			}
+			if at == end {
+				n++
+				recent.bounds[n] = cuts[1]
+				cuts = cuts[2:]
+			} else {
+				n += w.scan(s[:end], at, recent.bounds[n+1:])
+			}
+			at = int(recent.bounds[n])
+		}
 		dst = w.batch(dst, s, recent, n)
 		recent.bounds[0] = recent.bounds[n]
-		at = int(recent.bounds[0])
 	}
 	w.recent.Put(recent)
 	return dst
+}
+
+// encodeWhole appends the ids of a piece.
+func (w *wordEncoder) encodeWhole(dst []uint32, piece string) []uint32 {
+	return w.encode(dst, piece, []int32{0, int32(len(piece))})
 }
 
 // batch encodes the n pieces that lie between recent.bounds. It goes through all of them step by step: what a step reads for one piece
