@@ -39,7 +39,8 @@
 // miss there and another in the rank's own table. A first version of that was measured at less than half the speed of what is
 // here: a tree of single blocks, 24 bytes each in pages without pointers, whose nodes lie side by side in the order of the
 // prompt if they were stored together. An event costs one random access for each block, to the rank's own names, and they
-// overlap. A look-up leaps over neighbours to the last of them, which its sequence hash proves, and follows links only from there.
+// overlap. What it adds to the end of a prompt, or takes from there, is mostly a row that nobody else holds, and is written in one
+// go. A look-up leaps over neighbours to the last of them, which its sequence hash proves, and follows links only from there.
 // Sets of ranks shrink along a prompt, so that a leap skips all in between. For the same reason shortcuts lead over many links at
 // once. What a look-up waits for is memory; so it goes in rounds, and asks in each for all words that it can ask for already, in all
 // shards. bench/index has the numbers.

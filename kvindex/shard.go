@@ -183,7 +183,8 @@ func (s *shard) store(r *rank, event *Event) error {
 	for i := range event.Blocks {
 		r.blocks.warm(event.Blocks[i].Hash)
 	}
-	for i := range event.Blocks {
+	plain := r.lower == nil && !d.keepLocals
+	for i := 0; i < len(event.Blocks); i++ {
 		block := &event.Blocks[i]
 		if room == 0 {
 			// Only what is there already can follow.
@@ -207,10 +208,19 @@ func (s *shard) store(r *rank, event *Event) error {
 		} else {
 			sequence = chainHasher.Next(sequence, block.Local)
 		}
+		fresh := p != nil && p.child.Load() == 0 && d.detached.count == 0
+		if fresh && plain && reached {
+			var made int
+			made, parent, sequence = s.extend(r, event, i, room, number, parent, p, sequence)
+			p = d.node(parent)
+			room -= made
+			i += made - 1
+			continue
+		}
 		room--
 		var id uint32
 		var n *node
-		if fresh := p != nil && p.child.Load() == 0 && d.detached.count == 0; !fresh {
+		if !fresh {
 			id, n = d.follow(parent, p, sequence)
 		}
 		if id != 0 {
@@ -288,8 +298,9 @@ func (s *shard) remove(r *rank, event *Event) (err error) {
 	if n := len(s.leaving); n > 1 && s.device.above(s.leaving[1], s.device.node(s.leaving[1])) == s.leaving[0] {
 		slices.Reverse(s.leaving)
 	}
-	for _, id := range s.leaving {
-		s.release(r, id)
+	for at := 0; at < len(s.leaving); at++ {
+		at += s.shed(r, s.leaving[at:])
+		s.release(r, s.leaving[at])
 	}
 	s.budget.give(len(s.leaving))
 	s.tidy()
@@ -359,6 +370,7 @@ func (s *shard) tidy() {
 	if s.device.sparse() {
 		if s.device.live == 0 {
 			s.device.reset()
+			s.device.pieces, s.device.sequences = nil, nil
 		} else {
 			moved := s.device.compact()
 			for _, r := range s.ranks {

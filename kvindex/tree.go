@@ -24,7 +24,8 @@ type tree struct {
 	// strandedAt counts the ranks that are stranded at a node.
 	strandedAt map[uint32]int32
 	stack      []uint32
-	pieces     []point // of what an event stores: where each begins, in the event and in the tree
+	pieces     []point  // of what an event stores: where each begins, in the event and in the tree
+	sequences  []uint64 // of nodes that are about to be made
 }
 
 func newTree(keepLocals bool) *tree { return &tree{space: newSpace(keepLocals)} }
@@ -228,5 +229,5 @@ func (t *tree) compact() (moved []uint32) {
 }
 
 func (t *tree) bytes() int {
-	return t.space.bytes() + t.siblings.bytes() + t.detached.bytes() + cap(t.stack)*4 + cap(t.pieces)*16 + (len(t.stranded)+len(t.strandedAt))*24
+	return t.space.bytes() + t.siblings.bytes() + t.detached.bytes() + cap(t.stack)*4 + cap(t.pieces)*16 + cap(t.sequences)*8 + (len(t.stranded)+len(t.strandedAt))*24
 }

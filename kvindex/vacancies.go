@@ -48,6 +48,17 @@ func (v *vacancies) give(id uint32) {
 	v.count++
 }
 
+// giveAll makes so many used nodes from one on vacant.
+func (v *vacancies) giveAll(id uint32, nodes int) {
+	v.count += nodes
+	for nodes > 0 {
+		n := min(nodes, 64-int(id%64))
+		v.words[id/64] |= ^uint64(0) >> (64 - n) << (id % 64)
+		id += uint32(n)
+		nodes -= n
+	}
+}
+
 // extent returns the first vacant node from a number on, and how many there are from there side by side, up to a limit; 0 and 0 if
 // there is none.
 func (v *vacancies) extent(from uint32, limit int) (first uint32, length int) {

@@ -1,0 +1,9 @@
+//go:build !amd64 || race
+
+package kvindex
+
+func writeNodes(at *node, sequences *uint64, n int, set, first, second uint64) {
+	writeNodesGeneric(at, sequences, n, set, first, second)
+}
+
+func emptyNodes(last *node, n int) { emptyNodesGeneric(last, n) }
