@@ -76,13 +76,13 @@ func (n *neighbours) scanner() scanner { return windowed(n.window, n.scanSlowly(
 
 // window is the part of scanner for [windowed].
 func (n *neighbours) window(w *window, text string, at int) (starts uint64) {
+	w.unclear = 0
 	if rest := len(text) - at; rest < windowSize {
-		w.unclear = ^uint64(0) << rest
-	} else {
-		w.unclear = 0
+		starts = 1 << rest // as it were: a piece ends there
+		w.unclear = -starts << 1
 	}
 	w.blank = 0 // whether blanks are cut does not depend on what comes
-	within := w.letter&(w.letter<<1) | w.wide&(w.wide<<1) | w.unclear | 1
+	within := w.letter&(w.letter<<1) | w.wide&(w.wide<<1) | -starts | 1
 	for places := ^within; places != 0; places &= places - 1 {
 		place := bits.TrailingZeros64(places)
 		left, right := text[at+place-1], text[at+place]
