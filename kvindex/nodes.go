@@ -63,7 +63,7 @@ func (s *shard) extend(r *rank, event *Event, from, room int, number *uint32, pa
 	second := uint64(at.below(first, first+1))<<32 | uint64(only(first+1, first+2, d.end-1))
 	writeNodes(d.node(first), &d.sequences[0], n, uint64(d.sets.with(0, r.id)), links, second)
 	// Only now is it to be found.
-	p.child.Store(only(parent, first, d.end-1))
+	putChild(p, only(parent, first, d.end-1))
 	d.next += uint32(n)
 	d.live += n
 	return n, first + uint32(n) - 1, sequence
@@ -98,7 +98,7 @@ func (s *shard) shed(r *rank, leaving []uint32) int {
 		return 0
 	}
 	emptyNodes(n, count)
-	at.child.Store(0)
+	putChild(at, 0)
 	d.live -= count
 	d.vacant.giveAll(last-uint32(count)+1, count)
 	return count

@@ -16,3 +16,13 @@ func writeNodes(at *node, sequences *uint64, n int, set, first, second uint64)
 //
 //go:noescape
 func emptyNodes(last *node, n int)
+
+// putSet writes a node's ranks, and is no exchange, either.
+//
+//go:noescape
+func putSet(n *node, set uint64)
+
+// putChild writes a node's child field.
+//
+//go:noescape
+func putChild(n *node, field uint32)

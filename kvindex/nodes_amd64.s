@@ -46,3 +46,17 @@ next:
 	DECQ CX
 	JNZ next
 	RET
+
+// func putSet(n *node, set uint64)
+TEXT ·putSet(SB), NOSPLIT, $0-16
+	MOVQ n+0(FP), DI
+	MOVQ set+8(FP), AX
+	MOVQ AX, node_set(DI)
+	RET
+
+// func putChild(n *node, field uint32)
+TEXT ·putChild(SB), NOSPLIT, $0-12
+	MOVQ n+0(FP), DI
+	MOVL field+8(FP), AX
+	MOVL AX, node_child(DI)
+	RET

@@ -69,7 +69,7 @@ func (t *tree) link(parent uint32, p *node, id uint32) {
 	first := p.child.Load()
 	if first == 0 {
 		n.parent = p.below(parent, id)
-		p.child.Store(only(parent, id, t.runEnd(id)))
+		putChild(p, only(parent, id, t.runEnd(id)))
 		return
 	}
 	t.enlist(id)
@@ -86,7 +86,7 @@ func (t *tree) link(parent uint32, p *node, id uint32) {
 		t.node(first).parent = inCell | ring
 	}
 	n.parent = inCell | t.siblings.join(id, parent, ring)
-	p.child.Store(severalChildren | id)
+	putChild(p, severalChildren|id)
 }
 
 // unlink parts a node from its parent. Of two children, the one that stays becomes the only one, without a cell.
@@ -94,18 +94,18 @@ func (t *tree) unlink(parent, id uint32) {
 	p := t.node(parent)
 	first := p.child.Load()
 	if first&severalChildren == 0 {
-		p.child.Store(0)
+		putChild(p, 0)
 		return
 	}
 	ring := t.siblings.part(t.node(id).parent &^ inCell)
 	other := t.siblings.cells[ring].child
 	if t.siblings.alone(ring) {
-		p.child.Store(only(parent, other, t.runEnd(other)))
+		putChild(p, only(parent, other, t.runEnd(other)))
 		t.siblings.part(ring)
 		t.delist(other)
 		t.node(other).parent = p.below(parent, other)
 	} else if first == severalChildren|id {
-		p.child.Store(severalChildren | other)
+		putChild(p, severalChildren|other)
 	}
 	t.delist(id)
 }

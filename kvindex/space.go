@@ -257,11 +257,11 @@ func (s *space) add(n *node, rank int) {
 	if s.sets.wides != before {
 		s.publish()
 	}
-	n.set.Store(uint64(after))
+	putSet(n, uint64(after))
 }
 
 func (s *space) drop(n *node, rank int) {
-	n.set.Store(uint64(s.sets.without(set(n.set.Load()), rank)))
+	putSet(n, uint64(s.sets.without(set(n.set.Load()), rank)))
 }
 
 func (s *space) has(n *node, rank int) bool { return s.sets.has(set(n.set.Load()), rank) }
