@@ -4,6 +4,8 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"unsafe"
+
+	"signalbox/internal/prefetch"
 )
 
 // names maps 64-bit names, mostly an engine's block hashes, to numbers from 1 on. Only the goroutine that holds the shard uses it.
@@ -101,7 +103,7 @@ func within(hash uint64, n int) int {
 // warm begins to bring the name's bucket into the processor's cache, so that of many names one need not wait for the other.
 func (t *names) warm(name uint64) {
 	if len(t.buckets) > 0 {
-		prefetch(unsafe.Pointer(&t.buckets[within(scramble(name), len(t.buckets))]))
+		prefetch.One(unsafe.Pointer(&t.buckets[within(scramble(name), len(t.buckets))]))
 	}
 }
 

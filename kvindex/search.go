@@ -1,6 +1,10 @@
 package kvindex
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"signalbox/internal/prefetch"
+)
 
 // search is a look-up in the device tier of one shard. It follows the prompt as far as any rank holds it.
 //
@@ -244,13 +248,13 @@ func (s *search) askBegin() {
 func (s *search) askTable() {
 	s.stage, s.hash = inTable, scramble(s.sequence[s.at+1])
 	s.bucket = s.view.table.home(s.hash)
-	prefetch(unsafe.Pointer(s.bucket))
+	prefetch.One(unsafe.Pointer(s.bucket))
 }
 
 // askSoon asks where the table has a block further on: if prompts branch before it, as they do at the ends of runs, it is next.
 func (s *search) askSoon(at int) {
 	if s.soon = at; at < len(s.sequence) {
-		prefetch(unsafe.Pointer(s.view.table.home(scramble(s.sequence[at]))))
+		prefetch.One(unsafe.Pointer(s.view.table.home(scramble(s.sequence[at]))))
 	}
 }
 

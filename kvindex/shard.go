@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"signalbox/internal/prefetch"
 	"signalbox/kvhash"
 )
 
@@ -292,7 +293,7 @@ func (s *shard) remove(r *rank, event *Event) (err error) {
 			continue
 		}
 		s.leaving = append(s.leaving, id)
-		prefetch(unsafe.Pointer(s.device.node(id)))
+		prefetch.One(unsafe.Pointer(s.device.node(id)))
 	}
 	// Blocks go from the end of a prompt, so that none is stranded for a moment.
 	if n := len(s.leaving); n > 1 && s.device.above(s.leaving[1], s.device.node(s.leaving[1])) == s.leaving[0] {

@@ -3,6 +3,8 @@ package kvindex
 import (
 	"sync/atomic"
 	"unsafe"
+
+	"signalbox/internal/prefetch"
 )
 
 // space keeps the blocks of one tier and shard: for each, its sequence hash and the ranks that hold it. One goroutine at a time
@@ -98,7 +100,7 @@ func (v *view) node(id uint32) *node {
 // ask begins to bring a node into the processor's cache. It may be in two lines.
 func (v *view) ask(id uint32) {
 	if n := v.node(id); n != nil {
-		prefetchBoth(unsafe.Pointer(n), unsafe.Pointer(&n.parent))
+		prefetch.Both(unsafe.Pointer(n), unsafe.Pointer(&n.parent))
 	}
 }
 
@@ -106,7 +108,7 @@ func (v *view) ask(id uint32) {
 func (v *view) askBegin(id uint32) {
 	if page := id / pageNodes; int(page) < len(v.pages) {
 		at := v.pages[page]
-		prefetchBoth(unsafe.Pointer(&at[id%pageNodes]), unsafe.Pointer(&at[min(id%pageNodes+2, pageNodes-1)].parent))
+		prefetch.Both(unsafe.Pointer(&at[id%pageNodes]), unsafe.Pointer(&at[min(id%pageNodes+2, pageNodes-1)].parent))
 	}
 }
 
