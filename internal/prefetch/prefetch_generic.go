@@ -1,6 +1,5 @@
 //go:build !amd64 && !arm64
 
-// Package prefetch tells the processor what will be read soon. Here is none that can be told.
 package prefetch
 
 import "unsafe"

@@ -192,10 +192,7 @@ func (t *Tokenizer) Decode(ids []uint32, skipSpecial bool) string {
 	return strings.Join(t.decode(tokens), "")
 }
 
-func (t *Tokenizer) isSpecial(id uint32) bool {
-	word := int(id / 64)
-	return word < len(t.special) && t.special[word]&(1<<(id%64)) != 0
-}
+func (t *Tokenizer) isSpecial(id uint32) bool { return t.special.has(id) }
 
 // appendToken appends the bytes of a token to b, for byte-level decoders.
 func (t *Tokenizer) appendToken(b []byte, id uint32) []byte {

@@ -241,7 +241,7 @@ func (t *Tokenizer) addTokens(list, more []AddedToken) {
 		t.addedByText[token.Content] = token.ID
 		t.size = max(t.size, int(token.ID)+1)
 		if token.Special {
-			t.markSpecial(token.ID)
+			t.special.add(token.ID)
 		}
 		if !token.Normalized {
 			t.added.add(token.Content, token)
@@ -255,13 +255,6 @@ func (t *Tokenizer) addTokens(list, more []AddedToken) {
 	}
 }
 
-func (t *Tokenizer) markSpecial(id uint32) {
-	for int(id/64) >= len(t.special) {
-		t.special = append(t.special, 0)
-	}
-	t.special[id/64] |= 1 << (id % 64)
-}
-
 // markDoubles makes ids special whose token is spelled like a special one. Only vocabularies that have a token twice have any.
 func (t *Tokenizer) markDoubles() {
 	if t.vocab.count == len(t.vocab.spans) {
@@ -272,7 +265,7 @@ func (t *Tokenizer) markDoubles() {
 			continue
 		}
 		if known, ok := t.addedByText[string(t.vocab.token(id))]; ok && t.isSpecial(known) {
-			t.markSpecial(id)
+			t.special.add(id)
 		}
 	}
 }

@@ -20,16 +20,9 @@ func (t *Tokenizer) findInline() {
 			continue
 		}
 		if ids = t.words.encodeWhole(ids[:0], token.Content); len(ids) == 1 && ids[0] == token.ID {
-			for int(token.ID/64) >= len(t.inline) {
-				t.inline = append(t.inline, 0)
-			}
-			t.inline[token.ID/64] |= 1 << (token.ID % 64)
+			t.inline.add(token.ID)
 		}
 	}
-}
-
-func (t *Tokenizer) isInline(id uint32) bool {
-	return int(id/64) < len(t.inline) && t.inline[id/64]>>(id%64)&1 != 0
 }
 
 // encodeInline takes the other added tokens out of text and encodes what is between them.
@@ -47,7 +40,7 @@ func (t *Tokenizer) encodeInline(out *result, whole text) {
 		cuts = cuts[:0]
 	}
 	t.added.split(whole.s, func(_, to int) { end = to }, func(token *AddedToken, from, to int) {
-		if t.isInline(token.ID) {
+		if t.inline.has(token.ID) {
 			cuts = append(cuts, int32(from-start), int32(to-start))
 			end = to
 			return

@@ -12,12 +12,12 @@ import (
 func TestInlineTokensMakeNoDifference(t *testing.T) {
 	inline := load(t, "gemma3")
 	for _, content := range []string{"\n", "\n\n\n", "\t", "▁▁▁▁"} {
-		if id, _ := inline.TokenToID(content); !inline.isInline(id) {
+		if id, _ := inline.TokenToID(content); !inline.inline.has(id) {
 			t.Errorf("%q is no inline token", content)
 		}
 	}
 	for _, content := range []string{"<start_of_turn>", "<unused0>"} {
-		if id, _ := inline.TokenToID(content); inline.isInline(id) && inline.isSpecial(id) {
+		if id, _ := inline.TokenToID(content); inline.inline.has(id) && inline.isSpecial(id) {
 			t.Errorf("%q is an inline token", content)
 		}
 	}

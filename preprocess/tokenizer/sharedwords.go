@@ -27,9 +27,8 @@ func (w *wordEncoder) askLong(s string, r *recentWords, pieces []uint8) {
 
 // askShort prepares for findShort.
 func (w *wordEncoder) askShort(r *recentWords, pieces []uint8) {
-	for i := 0; i < len(pieces); i += 2 {
-		one, other := r.hashes[pieces[i]], r.hashes[pieces[min(i+1, len(pieces)-1)]]
-		prefetch.Both(unsafe.Pointer(w.cache.shortAt(one)), unsafe.Pointer(w.cache.shortAt(other)))
+	for _, i := range pieces {
+		prefetch.One(unsafe.Pointer(w.cache.shortAt(r.hashes[i])))
 	}
 }
 

@@ -16,8 +16,8 @@ type Tokenizer struct {
 	addedNormalized addedMatcher // in the normalised text
 	addedByID       map[uint32]AddedToken
 	addedByText     map[string]uint32
-	special         []uint64 // bits by id
-	inline          []uint64 // likewise: added tokens that need not be taken out of text, see inline.go
+	special         idSet
+	inline          idSet // added tokens that need not be taken out of text, see inline.go
 	size            int
 
 	normalize normalizer // nil for none

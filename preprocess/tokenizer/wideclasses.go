@@ -44,7 +44,7 @@ func (c class) widened() (w wideClass) {
 // wideTable has the classes of characters of two and three bytes. The first two bytes lead to a block, and the third one to the class in it.
 // How long the character is makes no difference: all the block is the same for one of two bytes. So does none of its steps depend on a branch.
 type wideTable struct {
-	block  [1 << 12]uint8 // by the lower halves of the first two bytes
+	block  [1 << 12]uint16 // by the lower halves of the first two bytes
 	blocks [][64]wideClass
 }
 
@@ -52,7 +52,7 @@ type wideTable struct {
 var wideCharacters = sync.OnceValue(func() *wideTable {
 	classes := characters()
 	t := new(wideTable)
-	known := make(map[[64]wideClass]uint8)
+	known := make(map[[64]wideClass]uint16)
 	for first := 0xC0; first < 0xF0; first++ {
 		for second := range 64 {
 			var block [64]wideClass
@@ -65,7 +65,7 @@ var wideCharacters = sync.OnceValue(func() *wideTable {
 			}
 			at, ok := known[block]
 			if !ok {
-				at = uint8(len(t.blocks))
+				at = uint16(len(t.blocks))
 				known[block] = at
 				t.blocks = append(t.blocks, block)
 			}

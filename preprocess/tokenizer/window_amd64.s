@@ -34,14 +34,18 @@ DATA deletes<>+16(SB)/8, $0x7F7F7F7F7F7F7F7F
 DATA deletes<>+24(SB)/8, $0x7F7F7F7F7F7F7F7F
 GLOBL deletes<>(SB), RODATA|NOPTR, $32
 
+// TOPBITS writes to AX the highest bit of each byte.
+#define TOPBITS(low, high) \
+	VPMOVMSKB low, AX      \
+	VPMOVMSKB high, BX     \
+	SHLQ $32, BX           \
+	ORQ BX, AX
+
 // GATHER writes to AX the bit of each byte's class that is shifted to the top.
 #define GATHER(shift) \
 	VPSLLW shift, Y5, Y8   \
 	VPSLLW shift, Y6, Y9   \
-	VPMOVMSKB Y8, AX       \
-	VPMOVMSKB Y9, BX       \
-	SHLQ $32, BX           \
-	ORQ BX, AX
+	TOPBITS(Y8, Y9)
 
 // CLASSES writes to classes those of the bytes in text.
 #define CLASSES(text, classes) \
@@ -69,10 +73,7 @@ TEXT ·classifyAVX2(SB), NOSPLIT, $0-16
 	VPSLLW $1, Y6, Y9
 	VPOR Y5, Y8, Y8
 	VPOR Y6, Y9, Y9
-	VPMOVMSKB Y8, AX
-	VPMOVMSKB Y9, BX
-	SHLQ $32, BX
-	ORQ BX, AX
+	TOPBITS(Y8, Y9)
 	MOVQ AX, 0(DI)
 	VPSLLW $2, Y0, Y8
 	VPSLLW $2, Y1, Y9
@@ -106,27 +107,18 @@ TEXT ·classifyAVX2(SB), NOSPLIT, $0-16
 	VMOVDQU deletes<>(SB), Y7
 	VPCMPEQB Y0, Y7, Y8
 	VPCMPEQB Y1, Y7, Y9
-	VPMOVMSKB Y8, AX
-	VPMOVMSKB Y9, BX
-	SHLQ $32, BX
-	ORQ BX, AX
+	TOPBITS(Y8, Y9)
 	ORQ AX, DX
 	MOVQ DX, 56(DI)
 
 	// Bytes beyond ASCII.
-	VPMOVMSKB Y0, AX
-	VPMOVMSKB Y1, BX
-	SHLQ $32, BX
-	ORQ BX, AX
+	TOPBITS(Y0, Y1)
 	MOVQ AX, 64(DI)
 
 	// Those that have the next bit, too, begin characters.
 	VPSLLW $1, Y0, Y0
 	VPSLLW $1, Y1, Y1
-	VPMOVMSKB Y0, AX
-	VPMOVMSKB Y1, BX
-	SHLQ $32, BX
-	ORQ BX, AX
+	TOPBITS(Y0, Y1)
 	MOVQ AX, 72(DI)
 	VZEROUPPER
 	RET
@@ -135,10 +127,7 @@ TEXT ·classifyAVX2(SB), NOSPLIT, $0-16
 #define PLANE(offset) \
 	VPADDB Y0, Y0, Y0    \
 	VPADDB Y1, Y1, Y1    \
-	VPMOVMSKB Y0, AX     \
-	VPMOVMSKB Y1, BX     \
-	SHLQ $32, BX         \
-	ORQ BX, AX           \
+	TOPBITS(Y0, Y1)      \
 	MOVQ AX, offset(DI)
 
 // func gatherAVX2(c *wideClasses, kinds *[windowSize]wideClass)
@@ -166,10 +155,7 @@ TEXT ·leadsAVX2(SB), NOSPLIT, $0-16
 	VPADDB Y1, Y1, Y3
 	VPAND Y0, Y2, Y0
 	VPAND Y1, Y3, Y1
-	VPMOVMSKB Y0, AX
-	VPMOVMSKB Y1, BX
-	SHLQ $32, BX
-	ORQ BX, AX
+	TOPBITS(Y0, Y1)
 	MOVQ AX, ret+8(FP)
 	VZEROUPPER
 	RET

@@ -46,7 +46,7 @@ func TestWideCharactersInWindows(t *testing.T) {
 		w.read(text, 0)
 		got := w.widen(text, 0)
 		var want wideClasses
-		inner, cut := uint64(0), false
+		inner := uint64(0)
 		for i, r := range text {
 			if i >= windowSize {
 				break
@@ -55,7 +55,7 @@ func TestWideCharactersInWindows(t *testing.T) {
 			if r < utf8.RuneSelf {
 				continue
 			}
-			if cut = i+size > windowSize; cut {
+			if i+size > windowSize {
 				want.unclear |= ^uint64(0) << i
 				break
 			}

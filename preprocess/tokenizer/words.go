@@ -326,9 +326,8 @@ func (l *wholeLine) put(entry wordKey) bool {
 // findWholeGeneric is [wholeWords.findWhole] without instructions of a particular processor.
 func (w *wholeWords) findWholeGeneric(r *recentWords, n uint64) (others uint64) {
 	short := r.kinds[0][:n]
-	for i := 0; i < len(short); i += 2 {
-		one, other := r.hashes[short[i]], r.hashes[short[min(i+1, len(short)-1)]]
-		prefetch.Both(unsafe.Pointer(w.line(one)), unsafe.Pointer(w.line(other)))
+	for _, i := range short {
+		prefetch.One(unsafe.Pointer(w.line(r.hashes[i])))
 	}
 	for _, i := range short {
 		word := w.line(r.hashes[i]).find(r.keys[i])
