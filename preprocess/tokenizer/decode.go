@@ -169,7 +169,7 @@ func (t *Tokenizer) Decode(ids []uint32, skipSpecial bool) string {
 	if t.byteDecoder {
 		var b []byte
 		for _, id := range ids {
-			if !skipSpecial || !t.isSpecial(id) {
+			if !skipSpecial || !t.special.has(id) {
 				b = t.appendToken(b, id)
 			}
 		}
@@ -177,7 +177,7 @@ func (t *Tokenizer) Decode(ids []uint32, skipSpecial bool) string {
 	}
 	tokens := make([]string, 0, len(ids))
 	for _, id := range ids {
-		if skipSpecial && t.isSpecial(id) {
+		if skipSpecial && t.special.has(id) {
 			continue
 		}
 		if added, ok := t.addedByID[id]; ok {
@@ -191,8 +191,6 @@ func (t *Tokenizer) Decode(ids []uint32, skipSpecial bool) string {
 	}
 	return strings.Join(t.decode(tokens), "")
 }
-
-func (t *Tokenizer) isSpecial(id uint32) bool { return t.special.has(id) }
 
 // appendToken appends the bytes of a token to b, for byte-level decoders.
 func (t *Tokenizer) appendToken(b []byte, id uint32) []byte {
@@ -273,7 +271,7 @@ func (d *Decoder) emit(all string) string {
 
 // stepBytes is Step where tokens are bytes: nothing has to be decoded twice.
 func (d *Decoder) stepBytes(id uint32) string {
-	if d.skipSpecial && d.tokenizer.isSpecial(id) {
+	if d.skipSpecial && d.tokenizer.special.has(id) {
 		return ""
 	}
 	d.pending = d.tokenizer.appendToken(d.pending, id)

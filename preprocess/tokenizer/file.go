@@ -264,7 +264,7 @@ func (t *Tokenizer) markDoubles() {
 		if _, added := t.addedByID[id]; added || !t.vocab.has(id) {
 			continue
 		}
-		if known, ok := t.addedByText[string(t.vocab.token(id))]; ok && t.isSpecial(known) {
+		if known, ok := t.addedByText[string(t.vocab.token(id))]; ok && t.special.has(known) {
 			t.special.add(id)
 		}
 	}

@@ -17,7 +17,7 @@ func TestInlineTokensMakeNoDifference(t *testing.T) {
 		}
 	}
 	for _, content := range []string{"<start_of_turn>", "<unused0>"} {
-		if id, _ := inline.TokenToID(content); inline.inline.has(id) && inline.isSpecial(id) {
+		if id, _ := inline.TokenToID(content); inline.inline.has(id) && inline.special.has(id) {
 			t.Errorf("%q is an inline token", content)
 		}
 	}
