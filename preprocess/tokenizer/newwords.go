@@ -5,12 +5,26 @@ import (
 	"strings"
 )
 
-// merge encodes the pieces of a batch that no table has. They are words, of at most cachedWord bytes.
-func (w *wordEncoder) merge(s string, r *recentWords, pieces []uint8) {
+// freshWord is a piece that no table has.
+type freshWord struct {
+	hash       uint64
+	key        wordKey
+	piece      uint16 // its place in recentWords.ids
+	start, end int32
+}
+
+// isFresh notes that no table has a piece of a batch, which comes behind all others that are known.
+func (r *recentWords) isFresh(b *batch, i uint8) {
+	r.fresh = append(r.fresh, freshWord{b.hashes[i], b.keys[i], uint16(r.count + int(i)), b.bounds[i], b.bounds[int(i)+1]})
+}
+
+// merge encodes the pieces that no table has.
+func (w *wordEncoder) merge(r *recentWords, s string) {
+	words := r.unlike(s)
 	var order [laneCount]uint8 // the lanes that are in use come first
-	active := 0
+	active, at := 0, 0
 	for active < laneCount {
-		if pieces = w.take(s, r, pieces, &r.lanes[active]); pieces == nil {
+		if at = w.take(r, s, words, at, &r.lanes[active]); at == 0 {
 			break
 		}
 		order[active] = uint8(active)
@@ -19,49 +33,55 @@ func (w *wordEncoder) merge(s string, r *recentWords, pieces []uint8) {
 	for active > 0 {
 		done := w.bpe.merges.step(r.lanes[:], order[:active])
 		for done != 0 {
-			at := bits.Len64(done) - 1
-			done &^= 1 << at
-			l := &r.lanes[order[at]]
+			place := bits.Len64(done) - 1
+			done &^= 1 << place
+			l := &r.lanes[order[place]]
 			start := len(r.spill)
 			r.spill = l.out(append(r.spill, 0))
-			w.remember(s, r, l.word, start)
-			if pieces = w.take(s, r, pieces, l); pieces == nil {
+			w.merged(r, &words[l.word], s, start)
+			if at > 0 {
+				at = w.take(r, s, words, at, l)
+			}
+			if at == 0 {
 				active--
-				order[at], order[active] = order[active], order[at]
+				order[place], order[active] = order[active], order[place]
 			}
 		}
 	}
+	r.repeat()
+	r.fresh = r.fresh[:0]
 }
 
-// repeat is a piece that equals an earlier one of the batch.
-type repeat struct{ piece, first uint8 }
+// merged notes the ids of a word, which are in the spill from start on.
+func (w *wordEncoder) merged(r *recentWords, word *freshWord, s string, start int) {
+	r.ids[word.piece] = r.spillFrom(start)
+	w.remember(r, word, s[word.start:word.end], r.spill[start+1:])
+}
 
-// unlike returns those of the pieces that are the first of their kind; a few of the others may be among them. All that it leaves out are
+// repeat is a piece that equals an earlier one.
+type repeat struct{ piece, first uint16 }
+
+// unlike returns those of the fresh words that are the first of their kind; a few of the others may be among them. All that it leaves out are
 // in r.repeats.
-func (r *recentWords) unlike(pieces []uint8) []uint8 {
+func (r *recentWords) unlike(s string) []freshWord {
 	r.repeats = r.repeats[:0]
-	var firsts [64]uint8 // by hash: a place in unlike, +1
-	unlike := pieces[:0]
-	for _, i := range pieces {
-		first := &firsts[r.hashes[i]%uint64(len(firsts))]
+	if len(r.fresh) == 0 {
+		return nil
+	}
+	var firsts [256]uint16 // by hash: a place in unlike, +1
+	unlike := r.fresh[:0]
+	for _, word := range r.fresh {
+		first := &firsts[word.hash%uint64(len(firsts))]
 		if *first > 0 {
-			if j := unlike[*first-1]; r.equal(i, j) {
-				r.repeats = append(r.repeats, repeat{i, j})
+			if same := &unlike[*first-1]; s[same.start:same.end] == s[word.start:word.end] {
+				r.repeats = append(r.repeats, repeat{word.piece, same.piece})
 				continue
 			}
 		}
-		unlike = append(unlike, i)
-		*first = uint8(len(unlike))
+		unlike = append(unlike, word)
+		*first = uint16(len(unlike))
 	}
 	return unlike
-}
-
-// equal tells whether two pieces are; of pieces that are too long for a key it does not know.
-func (r *recentWords) equal(i, j uint8) bool {
-	if r.keys[i] != longPieceKey {
-		return r.keys[i] == r.keys[j]
-	}
-	return r.keys[j] == longPieceKey && r.bounds[int(i)+1]-r.bounds[i] <= cachedWord && r.longs[i] == r.longs[j]
 }
 
 // repeat notes the ids of the pieces that equal earlier ones.
@@ -72,27 +92,28 @@ func (r *recentWords) repeat() {
 	}
 }
 
-// take puts the first of the pieces into a lane and returns the others; nil if there is none. Those that need no merging, or do not fit into a
-// lane, are encoded at once.
-func (w *wordEncoder) take(s string, r *recentWords, pieces []uint8, l *lane) []uint8 {
-	for i, piece := range pieces {
-		text := s[r.bounds[piece]:r.bounds[int(piece)+1]]
+// take puts the first of the words from at on into a lane and returns the place behind it; 0 if there is none. Those that need no merging, or do
+// not fit into a lane, are encoded at once.
+func (w *wordEncoder) take(r *recentWords, s string, words []freshWord, at int, l *lane) int {
+	for ; at < len(words); at++ {
+		word := &words[at]
+		text := s[word.start:word.end]
 		start := len(r.spill)
 		if len(text) > cachedWord { // shorter ones are in the tables of whole words
 			if id, ok := w.longWhole(w.marked(text)); ok {
 				r.spill = append(r.spill, 0, id)
-				w.remember(s, r, int(piece), start)
+				w.merged(r, word, s, start)
 				continue
 			}
 		}
-		l.word = int(piece)
+		l.word = at
 		if w.mark == "" && w.bpe.fill(l, text) || w.mark != "" && w.bpe.fillMarked(l, text) {
-			return pieces[i+1:]
+			return at + 1
 		}
 		r.spill = w.encodeAlone(append(r.spill, 0), w.marked(text))
-		w.remember(s, r, int(piece), start)
+		w.merged(r, word, s, start)
 	}
-	return nil
+	return 0
 }
 
 // longWhole returns the id of a piece that is one token and longer than shortWord, given as the model writes it.

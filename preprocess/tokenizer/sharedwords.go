@@ -15,89 +15,75 @@ const longestRemembered = 256
 // What is neither recent nor a whole word is looked for in what all goroutines share. As with recent words, steps are for all pieces of a kind,
 // and all that may have to be read is asked for before any of it is needed.
 
-// askLong prepares for findLong.
-func (w *wordEncoder) askLong(s string, r *recentWords, pieces []uint8) {
-	for _, i := range pieces {
-		key := makeLongKey(s, int(r.bounds[i]), int(r.bounds[int(i)+1]-r.bounds[i]))
+// askShort asks for what the short pieces may be in.
+func (w *wordEncoder) askShort(b *batch) {
+	for _, i := range b.of(shortPieces) {
+		prefetch.Both(unsafe.Pointer(w.whole.line(b.hashes[i])), unsafe.Pointer(w.cache.shortAt(b.hashes[i])))
+	}
+}
+
+// askLong asks for what the long pieces may be in.
+func (w *wordEncoder) askLong(b *batch, s string) {
+	for _, i := range b.of(longPieces) {
+		key := makeLongKey(s, int(b.bounds[i]), int(b.bounds[int(i)+1]-b.bounds[i]))
 		hash := key.hash()
-		r.longs[i], r.hashes[i] = key, hash
+		b.longs[i], b.hashes[i] = key, hash
 		prefetch.Both(unsafe.Pointer(w.cache.longAt(hash)), unsafe.Pointer(w.long.line(hash)))
 	}
 }
 
-// askShort prepares for findShort.
-func (w *wordEncoder) askShort(r *recentWords, pieces []uint8) {
-	for _, i := range pieces {
-		prefetch.One(unsafe.Pointer(w.cache.shortAt(r.hashes[i])))
-	}
-}
-
-// byLength tells which pieces are short enough for a [wordKey], which for a [longKey], and which are longer.
-func (r *recentWords) byLength(pieces []uint8) (short, long, longer []uint8) {
-	var shorts, longs, longers uint32
-	for _, i := range pieces {
-		size := uint32(r.bounds[int(i)+1] - r.bounds[i])
-		isShort, isLonger := (size-shortWord-1)>>31, (cachedWord-size)>>31 // 1 or 0: no branch that nothing could foresee
-		r.kinds[0][shorts%batchPieces], r.kinds[1][longs%batchPieces], r.kinds[2][longers%batchPieces] = i, i, i
-		shorts += isShort
-		longers += isLonger
-		longs += 1 - isShort - isLonger
-	}
-	return r.kinds[0][:shorts], r.kinds[1][:longs], r.kinds[2][:longers]
-}
-
-// findShort finds short words in the cache and makes them recent. It appends the others to fresh.
-func (w *wordEncoder) findShort(r *recentWords, pieces, fresh []uint8) []uint8 {
+// findShort finds short words in the cache and makes them recent.
+func (w *wordEncoder) findShort(r *recentWords, b *batch) {
+	pieces := b.of(shortPieces)
 	at := len(r.spill)
 	spill := slices.Grow(r.spill, len(pieces)*(1+recentIDs))
 	spill = spill[:cap(spill)]
 	for _, i := range pieces {
-		key, hash := r.keys[i], r.hashes[i]
+		key, hash := b.keys[i], b.hashes[i]
 		if id, ok := w.whole.findBehind(key, hash); ok {
-			r.ids[i] = id
+			b.ids[i] = id
 			r.put(hash, key, id)
 			continue
 		}
 		ids := (*[1 + shortIDs]uint32)(spill[at:])
 		count, ok := w.cache.shortAt(hash).get((*[shortIDs]uint32)(ids[1:]), key)
 		if !ok {
-			fresh = append(fresh, i)
+			r.isFresh(b, i)
 			continue
 		}
 		ids[0] = uint32(count)
-		r.ids[i] = spilled | uint32(at)
+		b.ids[i] = spilled | uint32(at)
 		r.put(hash, key, severalIDs>>keyBits|uint32(count))
 		r.packs[hash>>(64-recentBits)] = [recentIDs]uint32(ids[1:])
 		at += 1 + count
 	}
 	r.spill = spill[:at]
-	return fresh
 }
 
-// findLong finds longer words in the cache and among the tokens. It appends those that are not there to fresh.
-func (w *wordEncoder) findLong(s string, r *recentWords, pieces, fresh []uint8) []uint8 {
+// findLong finds longer words in the cache and among the tokens.
+func (w *wordEncoder) findLong(r *recentWords, b *batch, s string) {
+	pieces := b.of(longPieces)
 	at := len(r.spill)
 	spill := slices.Grow(r.spill, len(pieces)*(1+longIDs))
 	spill = spill[:cap(spill)]
 	for _, i := range pieces {
 		ids := (*[1 + longIDs]uint32)(spill[at:])
-		count, ok := w.cache.longAt(r.hashes[i]).get((*[longIDs]uint32)(ids[1:]), &r.longs[i])
+		count, ok := w.cache.longAt(b.hashes[i]).get((*[longIDs]uint32)(ids[1:]), &b.longs[i])
 		if !ok {
-			piece := s[r.bounds[i]:r.bounds[int(i)+1]]
-			id, ok := w.long.find(r.hashes[i], func(id uint32) bool { return string(w.bpe.vocab.token(id)) == w.marked(piece) })
+			piece := s[b.bounds[i]:b.bounds[int(i)+1]]
+			id, ok := w.long.find(b.hashes[i], func(id uint32) bool { return string(w.bpe.vocab.token(id)) == w.marked(piece) })
 			if !ok {
-				fresh = append(fresh, i)
+				r.isFresh(b, i)
 				continue
 			}
 			ids[1], count = id, 1
-			w.cache.longAt(r.hashes[i]).put(&r.longs[i], ids[1:2])
+			w.cache.longAt(b.hashes[i]).put(&b.longs[i], ids[1:2])
 		}
 		ids[0] = uint32(count)
-		r.ids[i] = spilled | uint32(at)
+		b.ids[i] = spilled | uint32(at)
 		at += 1 + count
 	}
 	r.spill = spill[:at]
-	return fresh
 }
 
 // longPiece is a piece that is too long for the cache of words. Runs of white space and rules of dashes come again and again, and take the
@@ -107,47 +93,45 @@ type longPiece struct {
 	ids  []uint32
 }
 
-// findLonger appends those of the pieces that are longer than words to fresh that have to be merged.
-func (w *wordEncoder) findLonger(s string, r *recentWords, pieces, fresh []uint8) []uint8 {
-	for _, i := range pieces {
-		if !w.knowsLonger(s, r, int(i)) {
-			fresh = append(fresh, i)
+// findLonger finds pieces that are longer than words.
+func (w *wordEncoder) findLonger(r *recentWords, b *batch, s string) {
+	for _, i := range b.of(longerPieces) {
+		if !w.knowsLonger(r, b, i, s) {
+			r.isFresh(b, i)
 		}
 	}
-	return fresh
 }
 
 // knowsLonger finds a piece that is too long for the cache among those that are remembered, or encodes it if it is too long for that, too. It
 // returns false if it has done neither.
-func (w *wordEncoder) knowsLonger(s string, r *recentWords, i int) bool {
-	piece := s[r.bounds[i]:r.bounds[i+1]]
+func (w *wordEncoder) knowsLonger(r *recentWords, b *batch, i uint8, s string) bool {
+	piece := s[b.bounds[i]:b.bounds[int(i)+1]]
 	start := len(r.spill)
 	if len(piece) > longestRemembered {
 		r.spill = w.encodeLong(append(r.spill, 0), piece)
-		r.spilled(i, start)
+		b.ids[i] = r.spillFrom(start)
 		return true
 	}
-	r.hashes[i] = maphash.String(w.bpe.vocab.seed, piece)
-	known := w.run(r.hashes[i]).Load()
+	b.hashes[i] = maphash.String(w.bpe.vocab.seed, piece)
+	known := w.run(b.hashes[i]).Load()
 	if known == nil || known.text != piece {
 		return false
 	}
 	r.spill = append(append(r.spill, 0), known.ids...)
-	r.spilled(i, start)
+	b.ids[i] = r.spillFrom(start)
 	return true
 }
 
-// remember notes the ids of a word that was merged, which are in the spill from start on, and stores them for all goroutines.
-func (w *wordEncoder) remember(s string, r *recentWords, i, start int) {
-	r.spilled(i, start)
-	ids := r.spill[start+1:]
-	switch size := r.bounds[i+1] - r.bounds[i]; {
+// remember stores the ids of a word that was merged for all goroutines.
+func (w *wordEncoder) remember(r *recentWords, word *freshWord, piece string, ids []uint32) {
+	switch size := len(piece); {
 	case size <= shortWord:
-		w.cache.shortAt(r.hashes[i]).put(r.keys[i], ids)
-		r.keep(i, ids)
+		w.cache.shortAt(word.hash).put(word.key, ids)
+		r.keep(word.hash, word.key, ids)
 	case size <= cachedWord:
-		w.cache.longAt(r.hashes[i]).put(&r.longs[i], ids)
+		key := makeLongKey(piece, 0, size)
+		w.cache.longAt(word.hash).put(&key, ids)
 	default:
-		w.run(r.hashes[i]).Store(&longPiece{strings.Clone(s[r.bounds[i]:r.bounds[i+1]]), slices.Clone(ids)})
+		w.run(word.hash).Store(&longPiece{strings.Clone(piece), slices.Clone(ids)})
 	}
 }

@@ -2,26 +2,37 @@ package tokenizer
 
 import "unsafe"
 
-// findFast is findGeneric for those of n pieces of which 16 bytes can be read. It returns how many these are.
-func (r *recentWords) findFast(s string, n int) (found int, misses, splits uint64) {
-	for n > 0 && int(r.bounds[n-1])+16 > len(s) {
+// prepareFast does what prepare does for those pieces of which 16 bytes can be read. It returns how many these are.
+func (b *batch) prepareFast(r *recentWords, s string) int {
+	n := b.n
+	for n > 0 && int(b.bounds[n-1])+16 > len(s) {
 		n--
 	}
-	misses, splits = findAMD64(r, unsafe.StringData(s), n)
-	return n, misses, splits
+	prepareAMD64(b, &r.slots[0], unsafe.StringData(s), n)
+	return n
 }
 
-// findWhole writes the ids of those of the first n short pieces that are one token and makes them recent words. It returns how many others
-// there are, which are in r.kinds[0] then.
-func (w *wholeWords) findWhole(r *recentWords, n uint64) uint64 {
+// compare writes the ids of those pieces that are recent words of one id, and returns which pieces are not among the recent words, and which are
+// and have several ids.
+func (r *recentWords) compare(b *batch) (missed, several []uint8) {
+	misses, splits := compareAMD64(b, &r.slots[0], b.n)
+	return b.missed[:misses], b.several[:splits]
+}
+
+// findWhole writes the ids of those of the short pieces that are one token and makes them recent words. The others stay in b.
+func (w *wholeWords) findWhole(r *recentWords, b *batch) {
 	if hasAVX2 {
-		return findWholeAVX2(r, &w.lines[0], uint64(w.shift), n)
+		b.sizes[shortPieces] = findWholeAVX2(b, &r.slots[0], &w.lines[0], uint64(w.shift), b.sizes[shortPieces])
+		return
 	}
-	return w.findWholeGeneric(r, n)
+	b.sizes[shortPieces] = w.findWholeGeneric(r, b)
 }
 
 //go:noescape
-func findAMD64(r *recentWords, text *byte, n int) (misses, splits uint64)
+func prepareAMD64(b *batch, slots *wordKey, text *byte, n int)
 
 //go:noescape
-func findWholeAVX2(r *recentWords, lines *wholeLine, shift, n uint64) (others uint64)
+func compareAMD64(b *batch, slots *wordKey, n int) (misses, splits uint64)
+
+//go:noescape
+func findWholeAVX2(b *batch, slots *wordKey, lines *wholeLine, shift uint64, n uint32) (others uint32)

@@ -2,9 +2,17 @@
 
 package tokenizer
 
-// findFast is findGeneric for as many of n pieces as there is a faster way for. It returns how many these are.
-func (r *recentWords) findFast(s string, n int) (found int, misses, splits uint64) { return 0, 0, 0 }
+// prepareFast does what prepare does for as many pieces as there is a faster way for. It returns how many these are.
+func (b *batch) prepareFast(r *recentWords, s string) int { return 0 }
 
-// findWhole writes the ids of those of the first n short pieces that are one token and makes them recent words. It returns how many others
-// there are, which are in r.kinds[0] then.
-func (w *wholeWords) findWhole(r *recentWords, n uint64) uint64 { return w.findWholeGeneric(r, n) }
+// compare writes the ids of those pieces that are recent words of one id, and returns which pieces are not among the recent words, and which are
+// and have several ids.
+func (r *recentWords) compare(b *batch) (missed, several []uint8) {
+	misses, splits := r.compareGeneric(b)
+	return b.missed[:misses], b.several[:splits]
+}
+
+// findWhole writes the ids of those of the short pieces that are one token and makes them recent words. The others stay in b.
+func (w *wholeWords) findWhole(r *recentWords, b *batch) {
+	b.sizes[shortPieces] = w.findWholeGeneric(r, b)
+}

@@ -17,25 +17,28 @@ func TestPiecesAreFoundAlike(t *testing.T) {
 		fast, plain := new(recentWords), new(recentWords)
 		rapid.Check(t, func(t *rapid.T) {
 			s := valid(strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 1, 60).Draw(t, "parts"), ""))
-			fast.bounds[0] = 0
-			n := w.scan(s, 0, fast.bounds[1:])
-			w.batch(nil, s, fast, n) // puts some of them among the recent words
+			w.encodeWith(fast, nil, s, nil) // puts some of the pieces among the recent words
 			*plain = *fast
+			quick, slow := &fast.batches[0], &plain.batches[0]
+			w.cut(quick, s, 0, nil)
+			w.cut(slow, s, 0, nil)
 
-			missed, several := fast.find(s, n)
-			misses, splits := plain.findGeneric(s, 0, n, 0, 0)
-			if !slices.Equal(missed, plain.missed[:misses]) || !slices.Equal(several, plain.several[:splits]) {
-				t.Fatalf("%q: missed %v, several %v, want %v, %v", s, missed, several, plain.missed[:misses], plain.several[:splits])
+			fast.prepare(quick, s)
+			plain.prepareGeneric(slow, s, 0)
+			if quick.keys != slow.keys || quick.hashes != slow.hashes {
+				t.Fatalf("%q: keys or hashes differ", s)
 			}
-			if fast.keys != plain.keys || fast.hashes != plain.hashes || fast.ids != plain.ids {
-				t.Fatalf("%q: keys, hashes or ids differ", s)
+			missed, several := fast.compare(quick)
+			misses, splits := plain.compareGeneric(slow)
+			if !slices.Equal(missed, slow.missed[:misses]) || !slices.Equal(several, slow.several[:splits]) || quick.ids != slow.ids {
+				t.Fatalf("%q: missed %v, several %v, want %v, %v; or ids differ", s, missed, several, slow.missed[:misses], slow.several[:splits])
 			}
-			short, _, _ := fast.byLength(missed)
-			plain.byLength(plain.missed[:misses])
-			others := w.whole.findWhole(fast, uint64(len(short)))
-			want := w.whole.findWholeGeneric(plain, uint64(len(short)))
-			if !slices.Equal(fast.kinds[0][:others], plain.kinds[0][:want]) || fast.ids != plain.ids || fast.slots != plain.slots {
-				t.Fatalf("%q: of %v not whole are %v, want %v; or ids or recent words differ", s, missed, fast.kinds[0][:others], plain.kinds[0][:want])
+			quick.byLength(missed)
+			slow.byLength(missed)
+			w.whole.findWhole(fast, quick)
+			slow.sizes[shortPieces] = w.whole.findWholeGeneric(plain, slow)
+			if !slices.Equal(quick.of(shortPieces), slow.of(shortPieces)) || quick.ids != slow.ids || fast.slots != plain.slots {
+				t.Fatalf("%q: of %v not whole are %v, want %v; or ids or recent words differ", s, missed, quick.of(shortPieces), slow.of(shortPieces))
 			}
 			if rapid.IntRange(0, 4).Draw(t, "forget") == 0 {
 				clear(fast.slots[:])
