@@ -71,7 +71,13 @@ func (b *bpe) finish() {
 		return
 	}
 	b.single = b.bytes
-	b.merges.joinBytes(&b.single)
+	b.merges.joinBytes(&b.single, func(id uint32) (first, last int) {
+		token := b.vocab.token(id)
+		if len(token) == 0 {
+			return -1, -1
+		}
+		return int(token[0]), int(token[len(token)-1])
+	})
 	b.allSymbols = true
 	for _, id := range b.bytes {
 		b.allSymbols = b.allSymbols && id > 0

@@ -1,6 +1,11 @@
 package tokenizer
 
-import "unsafe"
+import (
+	"math/bits"
+	"unsafe"
+
+	"signalbox/internal/prefetch"
+)
 
 // Merging a word is a chain of steps each of which depends on the one before, and most of them wait for memory that is far. Words do not
 // depend on one another, so that several are merged at once, each in a lane of its own, which take steps in turn: while one waits, the
@@ -23,10 +28,11 @@ type lane struct {
 	ids            [lanePlaces]uint32 // what these pairs become
 	symbols        [lanePlaces]uint32
 	next, previous [lanePlaces]uint8
-	wanted         [2]wantedPair // beside the symbol that was merged last
-	wide           bool          // more than the narrow places are in use
-	end            uint8         // the place behind the last symbol
-	word           int           // what the lane's user knows it by
+	wanted         [lanePlaces]wantedPair // those beside the symbol that was merged last, or those that it begins with
+	wants          uint32                 // how many they are, at least one
+	wide           bool                   // more than the narrow places are in use
+	end            uint8                  // the place behind the last symbol
+	word           int                    // what the lane's user knows it by
 }
 
 // wantedPair is a pair that is to be looked up: its place among the merges, and that in the lane.
@@ -44,33 +50,67 @@ var unmerged = func() (l lane) {
 	return l
 }()
 
-// clear makes the lane ready for n symbols, which are to be put into their places.
+// clear makes the lane ready for up to n symbols, which are to be put into their places.
 func (l *lane) clear(m *merges, n int) {
-	if l.wide = n+2 > narrow; l.wide {
+	if n+2 > narrow {
 		l.pairs, l.next, l.previous = unmerged.pairs, unmerged.next, unmerged.previous
 	} else {
 		*(*[narrow]uint32)(l.pairs[:]) = *(*[narrow]uint32)(unmerged.pairs[:])
 		*(*[narrow]uint8)(l.next[:]) = *(*[narrow]uint8)(unmerged.next[:])
 		*(*[narrow]uint8)(l.previous[:]) = *(*[narrow]uint8)(unmerged.previous[:])
 	}
-	l.wanted = unmerged.wanted // which nothing comes of
+	l.symbols[0] = m.nobody
+}
+
+// ready ends the lane behind n symbols, given how many pairs are wanted.
+func (l *lane) ready(m *merges, n, wants int) {
+	if wants == 0 {
+		l.wanted[0] = wantedPair{} // which nothing comes of
+	}
+	l.wants = uint32(max(wants, 1))
+	l.wide = n+2 > narrow
 	l.end = uint8(n+1) % lanePlaces
-	l.symbols[0], l.symbols[l.end] = m.nobody, m.nobody
+	l.symbols[l.end] = m.nobody
 }
 
 // beginBytes puts a piece of at most laneSymbols bytes into the lane. All of them are symbols, with an id of one less than what bytes holds.
 func (l *lane) beginBytes(m *merges, piece string, bytes *[256]uint32) {
 	l.clear(m, len(piece))
-	pairs := m.bytes[:1<<16]
-	last := byte(0)
-	for i := range len(piece) {
-		c := piece[i]
-		l.symbols[(i+1)%lanePlaces] = bytes[c] - 1
-		pair := m.bytePairs[pairs[int(last)<<8|int(c)]]
-		l.pairs[i%lanePlaces], l.ids[i%lanePlaces] = pair.rank<<placeBits|uint32(i), pair.id
-		last = c
+	l.ready(m, len(piece), 0)
+	if len(piece) > 0 {
+		l.joinFirst(m, piece, bytes)
 	}
-	l.pairs[0] = noPair
+}
+
+// joinFirstGeneric is joinFirst without instructions of a particular processor.
+func (l *lane) joinFirstGeneric(m *merges, piece string, bytes *[256]uint32) {
+	wants := uint32(0)
+	for sure := l.beginPairs(m, piece, bytes); sure != 0; sure &= sure - 1 {
+		l.join(m, uint32(bits.TrailingZeros64(sure)), wants)
+		wants += 2
+	}
+	l.wants = max(wants, 1)
+}
+
+// beginPairs puts bytes into the lane and what pairs of them become, and returns a bit for each place of a pair that is merged whatever else is.
+func (l *lane) beginPairs(m *merges, piece string, bytes *[256]uint32) (sure uint64) {
+	pairs := m.bytes[:1<<16]
+	l.symbols[1] = bytes[piece[0]] - 1
+	last := bytePair{rank: none, before: none}
+	limit := uint32(none) // the rank below which the last pair is merged, for all that comes before it
+	for i := 1; i < len(piece); i++ {
+		l.symbols[(i+1)%lanePlaces] = bytes[piece[i]] - 1
+		pair := m.bytePairs[pairs[int(piece[i])<<8|int(piece[i-1])]]
+		l.pairs[i%lanePlaces], l.ids[i%lanePlaces] = pair.rank<<placeBits|uint32(i), pair.id
+		if last.rank < min(limit, pair.behind) {
+			sure |= 1 << ((i - 1) % lanePlaces)
+		}
+		limit, last = last.before, pair
+	}
+	if last.rank < limit {
+		sure |= 1 << ((len(piece) - 1) % lanePlaces)
+	}
+	return sure
 }
 
 // begin puts at most laneSymbols symbols into the lane.
@@ -79,10 +119,11 @@ func (l *lane) begin(m *merges, symbols []uint32) {
 	last := m.nobody
 	for i, symbol := range symbols {
 		l.symbols[(i+1)%lanePlaces] = symbol
-		rank, id := m.rank(last, symbol)
-		l.pairs[i%lanePlaces], l.ids[i%lanePlaces] = rank<<placeBits|uint32(i), id
+		l.want(m, uint32(i), last, symbol, uint32(i))
+		prefetch.One(unsafe.Pointer(&m.buckets[l.wanted[i%lanePlaces].bucket]))
 		last = symbol
 	}
+	l.ready(m, len(symbols), len(symbols))
 }
 
 // run merges the word and appends its ids.
@@ -115,8 +156,8 @@ func (m *merges) stepGeneric(lanes []lane, order []uint8) (done uint64) {
 
 // settle notes what came of the pairs that are looked up.
 func (l *lane) settle(m *merges) {
-	for i := range l.wanted {
-		w := &l.wanted[i]
+	for i := range l.wants {
+		w := &l.wanted[i%lanePlaces]
 		rank, id := m.find(w.bucket, w.tag)
 		l.pairs[w.place%lanePlaces], l.ids[w.place%lanePlaces] = rank<<placeBits|w.place, id
 	}
@@ -133,16 +174,23 @@ func (l *lane) merge(m *merges) bool {
 		return false
 	}
 	at := best % lanePlaces
-	right := l.next[at] % lanePlaces
-	after := l.next[right] % lanePlaces
-	before := l.previous[at] % lanePlaces
-	token := l.ids[at]
-	l.symbols[at] = token
-	l.next[at], l.previous[after] = after, uint8(at)
-	l.pairs[right] = noPair
-	l.wanted[0] = m.want(l.symbols[before], token, uint32(before))
-	l.wanted[1] = m.want(token, l.symbols[after], at)
+	l.join(m, at, 0)
+	l.wants = 2
 	return true
+}
+
+// join merges the pair at a place and begins to look up those that its token makes with its neighbours, the first of which is to be in so
+// many's place among the wanted ones.
+func (l *lane) join(m *merges, at, wants uint32) {
+	right := l.next[at%lanePlaces] % lanePlaces
+	after := l.next[right] % lanePlaces
+	before := l.previous[at%lanePlaces] % lanePlaces
+	token := l.ids[at%lanePlaces]
+	l.symbols[at%lanePlaces] = token
+	l.next[at%lanePlaces], l.previous[after] = after, uint8(at)
+	l.pairs[right] = noPair
+	l.want(m, wants, l.symbols[before], token, uint32(before))
+	l.want(m, wants+1, token, l.symbols[after], at)
 }
 
 func lowest(pairs *[narrow]uint32) uint32 {
@@ -154,8 +202,8 @@ func lowest(pairs *[narrow]uint32) uint32 {
 	return best
 }
 
-// want says where to look a pair up.
-func (m *merges) want(left, right, place uint32) wantedPair {
+// want says where to look a pair up, as one of the wanted ones.
+func (l *lane) want(m *merges, i, left, right, place uint32) {
 	bucket, tag := m.place(left, right)
-	return wantedPair{bucket, tag, place}
+	l.wanted[i%lanePlaces] = wantedPair{bucket, tag, place}
 }

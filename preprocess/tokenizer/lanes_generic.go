@@ -5,3 +5,9 @@ package tokenizer
 // step takes a step in each of the lanes that order names, at least one: it notes what came of the pairs that are looked up, and merges the
 // next pair. It returns a bit for each place in order whose lane has no pair left.
 func (m *merges) step(lanes []lane, order []uint8) (done uint64) { return m.stepGeneric(lanes, order) }
+
+// joinFirst puts the bytes of a piece into the lane, merges the pairs that are merged whatever else is, and begins to look up those that these
+// make with their neighbours.
+func (l *lane) joinFirst(m *merges, piece string, bytes *[256]uint32) {
+	l.joinFirstGeneric(m, piece, bytes)
+}

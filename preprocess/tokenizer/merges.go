@@ -27,7 +27,7 @@ type merges struct {
 	// nobody is in place of a symbol where a word begins and ends. No token has that id.
 	nobody uint32
 
-	// bytes holds, where merging begins with bytes, for all pairs of them where in bytePairs is what they become.
+	// bytes holds, where merging begins with bytes, for all pairs of them where in bytePairs is what is known of them.
 	bytes     []uint16
 	bytePairs []bytePair
 
@@ -39,9 +39,6 @@ type merges struct {
 // bucket holds entries for pairs. From the top: tag, distance, rank, id of what the pair becomes, and a bit that counts in the last one of the
 // bucket only. A pair is in the bucket that it belongs to or, if that is full, in one behind it. The distance is how far behind.
 type bucket [bucketPairs]uint64
-
-// bytePair is what two bytes become.
-type bytePair struct{ rank, id uint32 }
 
 const (
 	bucketPairs  = 8
@@ -142,27 +139,6 @@ func (m *merges) find(home, tag uint64) (rank, id uint32) {
 		if b[bucketPairs-1]&beyond == 0 {
 			return none, 0
 		}
-	}
-}
-
-// joinBytes finds out what pairs of bytes become, given the id+1 of each that merging may begin with.
-func (m *merges) joinBytes(bytes *[256]uint32) {
-	m.bytes, m.bytePairs = make([]uint16, 1<<16), nil
-	unmerged := -1 // there is one if not all pairs are merged, so that all places are below 1<<16
-	for i := range m.bytes {
-		p := bytePair{rank: none}
-		if left, right := bytes[i>>8], bytes[i&0xFF]; left > 0 && right > 0 {
-			p.rank, p.id = m.rank(left-1, right-1)
-		}
-		at := unmerged
-		if p.rank != none || unmerged < 0 {
-			at = len(m.bytePairs)
-			m.bytePairs = append(m.bytePairs, p)
-		}
-		if p.rank == none {
-			unmerged = at
-		}
-		m.bytes[i] = uint16(at)
 	}
 }
 

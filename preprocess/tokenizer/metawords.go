@@ -196,7 +196,23 @@ func (b *bpe) joinCharacters() {
 	}
 	copy(b.single[:utf8.RuneSelf], b.wide)
 	b.single[' '] = b.character(markRune)
-	b.merges.joinBytes(&b.single)
+	b.merges.joinBytes(&b.single, func(id uint32) (first, last int) {
+		token := b.vocab.token(id)
+		r, _ := utf8.DecodeRune(token)
+		s, _ := utf8.DecodeLastRune(token)
+		return b.byteOf(r), b.byteOf(s)
+	})
+}
+
+// byteOf returns the byte that is written as a character; negative if there is none.
+func (b *bpe) byteOf(r rune) int {
+	if r == markRune {
+		return ' '
+	}
+	if r < utf8.RuneSelf && r != ' ' && b.single[r] > 0 {
+		return int(r)
+	}
+	return -1
 }
 
 // character returns the id+1 of a character; 0 if the vocabulary has it not.
