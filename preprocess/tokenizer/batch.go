@@ -32,6 +32,30 @@ const (
 // of returns the pieces of a kind that are not recent.
 func (b *batch) of(kind int) []uint8 { return b.kinds[kind][:b.sizes[kind]] }
 
+// insert adds the n pieces of which the bounds are behind those of the batch, with cuts among them, as far as there is room. It returns the cuts that
+// are left.
+func (b *batch) insert(n int, cuts []int32) []int32 {
+	var scanned [batchPieces]int32
+	copy(scanned[:n], b.bounds[b.n+1:])
+	for i := 0; i < n && b.n < batchPieces; b.n++ {
+		end := &b.bounds[b.n+1]
+		switch {
+		case len(cuts) == 0 || scanned[i] <= cuts[0]:
+			*end = scanned[i]
+			i++
+		case b.bounds[b.n] < cuts[0]:
+			*end = cuts[0]
+		default:
+			*end = cuts[1]
+			for i < n && scanned[i] <= cuts[1] {
+				i++
+			}
+			cuts = cuts[2:]
+		}
+	}
+	return cuts
+}
+
 // prepare computes the keys and hashes of the pieces and asks for their places among the recent words.
 func (r *recentWords) prepare(b *batch, s string) {
 	r.prepareGeneric(b, s, b.prepareFast(r, s))

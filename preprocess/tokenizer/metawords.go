@@ -72,10 +72,57 @@ func (n *neighbours) cuts(text string, i int) bool {
 }
 
 // scanner cuts where no token reaches across, mostly in front of spaces.
-func (n *neighbours) scanner() scanner { return windowed(n.window, n.scanSlowly()) }
+func (n *neighbours) scanner() scanner {
+	known := n.kinds()
+	return windowed(func(w *window, text string, at int) uint64 { return n.window(known, w, text, at) }, n.scanSlowly())
+}
+
+// kinds of characters of which most pairs are cut, or are not, whichever of their kind they are.
+const (
+	letterKind = iota
+	digitKind
+	spaceKind
+	newlineKind
+	kindCount
+)
+
+// kindPairs tells, by the kinds of the left and the right character, whether all of them are cut, and whether none is: all bits, or none.
+type kindPairs struct{ all, none [kindCount][kindCount]uint64 }
+
+func (n *neighbours) kinds() *kindPairs {
+	members := [kindCount][]int{spaceKind: {' '}, newlineKind: {'\n', '\r'}}
+	for c := range utf8.RuneSelf {
+		switch {
+		case isASCIILetter(byte(c)):
+			members[letterKind] = append(members[letterKind], c)
+		case '0' <= c && c <= '9':
+			members[digitKind] = append(members[digitKind], c)
+		}
+	}
+	known := new(kindPairs)
+	for left := range members {
+		for right := range members {
+			cut, pairs := 0, len(members[left])*len(members[right])
+			for _, l := range members[left] {
+				for _, r := range members[right] {
+					if !n[l][r] {
+						cut++
+					}
+				}
+			}
+			if cut == pairs {
+				known.all[left][right] = ^uint64(0)
+			}
+			if cut == 0 {
+				known.none[left][right] = ^uint64(0)
+			}
+		}
+	}
+	return known
+}
 
 // window is the part of scanner for [windowed].
-func (n *neighbours) window(w *window, text string, at int) (starts uint64) {
+func (n *neighbours) window(known *kindPairs, w *window, text string, at int) (starts uint64) {
 	w.unclear = 0
 	if rest := len(text) - at; rest < windowSize {
 		starts = 1 << rest // as it were: a piece ends there
@@ -83,7 +130,14 @@ func (n *neighbours) window(w *window, text string, at int) (starts uint64) {
 	}
 	w.blank = 0 // whether blanks are cut does not depend on what comes
 	within := w.letter&(w.letter<<1) | w.wide&(w.wide<<1) | -starts | 1
-	for places := ^within; places != 0; places &= places - 1 {
+	kinds := [kindCount]uint64{letterKind: w.letter, digitKind: w.digit, spaceKind: w.space, newlineKind: w.newline}
+	for left := range kinds {
+		all, none := &known.all[left], &known.none[left]
+		behind := kinds[left] << 1 &^ within
+		starts |= behind & (kinds[0]&all[0] | kinds[1]&all[1] | kinds[2]&all[2] | kinds[3]&all[3])
+		within |= behind & (kinds[0]&none[0] | kinds[1]&none[1] | kinds[2]&none[2] | kinds[3]&none[3])
+	}
+	for places := ^(within | starts); places != 0; places &= places - 1 {
 		place := bits.TrailingZeros64(places)
 		left, right := text[at+place-1], text[at+place]
 		cut := false

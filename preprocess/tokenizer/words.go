@@ -32,7 +32,8 @@ func newWordEncoder(scan scanner, b *bpe, mark string) *wordEncoder {
 	return &wordEncoder{scan: scan, bpe: b, mark: mark, whole: newWholeWords(b, mark), long: newLongWholes(b, mark), cache: newWordCache()}
 }
 
-// encode appends the ids of text. Cuts are the beginnings and ends, in turn, of parts of it that are pieces whatever the scanner says.
+// encode appends the ids of text. Cuts are the beginnings and ends, in turn, of parts of it that are pieces whatever the scanner says; what the
+// scanner says of the others must not depend on them.
 func (w *wordEncoder) encode(dst []uint32, s string, cuts []int32) []uint32 {
 	recent, ok := w.recent.Get().(*recentWords)
 	if !ok {
@@ -82,16 +83,10 @@ func (w *wordEncoder) cut(b *batch, s string, at int, cuts []int32) []int32 {
 	b.n = 0
 	b.bounds[0] = int32(at)
 	for at < len(s) && b.n < batchPieces {
-		end := len(s)
-		if len(cuts) > 0 {
-			end = int(cuts[0])
-		}
-		if at == end {
-			b.n++
-			b.bounds[b.n] = cuts[1]
-			cuts = cuts[2:]
+		if n := w.scan(s, at, b.bounds[b.n+1:]); len(cuts) == 0 || b.bounds[b.n+n] <= cuts[0] {
+			b.n += n
 		} else {
-			b.n += w.scan(s[:end], at, b.bounds[b.n+1:])
+			cuts = b.insert(n, cuts)
 		}
 		at = int(b.bounds[b.n])
 	}
