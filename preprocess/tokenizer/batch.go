@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"math"
 	"unsafe"
 
 	"signalbox/internal/prefetch"
@@ -37,21 +38,29 @@ func (b *batch) of(kind int) []uint8 { return b.kinds[kind][:b.sizes[kind]] }
 func (b *batch) insert(n int, cuts []int32) []int32 {
 	var scanned [batchPieces]int32
 	copy(scanned[:n], b.bounds[b.n+1:])
-	for i := 0; i < n && b.n < batchPieces; b.n++ {
-		end := &b.bounds[b.n+1]
-		switch {
-		case len(cuts) == 0 || scanned[i] <= cuts[0]:
-			*end = scanned[i]
-			i++
-		case b.bounds[b.n] < cuts[0]:
-			*end = cuts[0]
-		default:
-			*end = cuts[1]
-			for i < n && scanned[i] <= cuts[1] {
-				i++
-			}
-			cuts = cuts[2:]
+	for i := 0; i < n && b.n < batchPieces; {
+		next := int32(math.MaxInt32)
+		if len(cuts) > 0 {
+			next = cuts[0]
 		}
+		for i < n && b.n < batchPieces && scanned[i] <= next {
+			b.n++
+			b.bounds[b.n] = scanned[i]
+			i++
+		}
+		if i == n || b.n == batchPieces {
+			break
+		}
+		b.n++
+		if b.bounds[b.n-1] < next {
+			b.bounds[b.n] = next
+			continue
+		}
+		b.bounds[b.n] = cuts[1]
+		for i < n && scanned[i] <= cuts[1] {
+			i++
+		}
+		cuts = cuts[2:]
 	}
 	return cuts
 }

@@ -17,8 +17,8 @@ const (
 )
 
 // neighbours tells which characters are next to each other in some token. A space stands for a mark that comes from a space; a mark that
-// was written is one of its own kind, and all other characters beyond ASCII are one kind.
-type neighbours [writtenMark + 1][writtenMark + 1]bool
+// was written is one of its own kind, and all other characters beyond ASCII are one kind. Those that are have a 1.
+type neighbours [writtenMark + 1][writtenMark + 1]uint8
 
 const (
 	wideCharacter = utf8.RuneSelf + iota
@@ -43,7 +43,7 @@ func newNeighbours(b *bpe) *neighbours {
 			}
 			for _, left := range last {
 				for _, right := range this {
-					n[left][right] = true
+					n[left][right] = 1
 				}
 			}
 			last = this
@@ -68,7 +68,7 @@ func (n *neighbours) cuts(text string, i int) bool {
 			right = writtenMark
 		}
 	}
-	return !n[left][right]
+	return n[left][right] == 0
 }
 
 // scanner cuts where no token reaches across, mostly in front of spaces.
@@ -105,7 +105,7 @@ func (n *neighbours) kinds() *kindPairs {
 			cut, pairs := 0, len(members[left])*len(members[right])
 			for _, l := range members[left] {
 				for _, r := range members[right] {
-					if !n[l][r] {
+					if n[l][r] == 0 {
 						cut++
 					}
 				}
@@ -140,13 +140,9 @@ func (n *neighbours) window(known *kindPairs, w *window, text string, at int) (s
 	for places := ^(within | starts); places != 0; places &= places - 1 {
 		place := bits.TrailingZeros64(places)
 		left, right := text[at+place-1], text[at+place]
-		cut := false
 		if (left | right) < utf8.RuneSelf {
-			cut = !n[left][right]
-		} else {
-			cut = n.cuts(text, at+place)
-		}
-		if cut {
+			starts |= uint64(1^n[left][right]) << place // without a branch that nothing could foresee
+		} else if n.cuts(text, at+place) {
 			starts |= 1 << place
 		}
 	}
@@ -201,7 +197,7 @@ func (f *file) metaWords(b *bpe) *wordEncoder {
 	}
 	n := newNeighbours(b)
 	for c := 'a'; c <= 'z'; c++ {
-		if n[c][' '] {
+		if n[c][' '] == 1 {
 			return nil // words would hardly be cut
 		}
 	}

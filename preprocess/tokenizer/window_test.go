@@ -99,7 +99,7 @@ func TestNeighboursAreCutAlikeByWindows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := new(neighbours)
 		for _, pair := range rapid.SliceOfN(rapid.IntRange(0, (writtenMark+1)*(writtenMark+1)-1), 0, 2000).Draw(t, "pairs") {
-			n[pair/(writtenMark+1)][pair%(writtenMark+1)] = true
+			n[pair/(writtenMark+1)][pair%(writtenMark+1)] = 1
 		}
 		text := tricky.Draw(t, "text") + rapid.SampledFrom([]string{"", spaceMark, "a" + spaceMark + " b"}).Draw(t, "end")
 		if got, want := scanned(n.scanner()).find(text), scanned(n.scanSlowly()).find(text); !slices.Equal(got, want) {
