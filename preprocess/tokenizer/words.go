@@ -4,7 +4,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 )
 
 // wordEncoder is the fast way for texts that a known scanner cuts and byte-level BPE encodes. Each encoding goroutine borrows a small
@@ -129,7 +128,7 @@ type recentWords struct {
 }
 
 const (
-	recentBits = 14
+	recentBits = 13
 	recentIDs  = shortIDs
 	// windowPieces is how many pieces wait until what is fresh of them has been merged: enough to fill all lanes.
 	windowPieces = 8 * batchPieces
@@ -174,29 +173,44 @@ func (r *recentWords) spillFrom(start int) uint32 {
 	return spilled | uint32(start)
 }
 
+// writeFewGeneric is writeFew without instructions of a particular processor.
+func (r *recentWords) writeFewGeneric(i int, room []uint32) (next, written int) {
+	n := 0
+	for ; i < r.count; i++ {
+		id := r.ids[i]
+		if id < spilled {
+			room[n] = id
+			n++
+			continue
+		}
+		ids := r.spill[id&^spilled:]
+		if ids[0] > recentIDs {
+			break
+		}
+		*(*[recentIDs]uint32)(room[n:]) = [recentIDs]uint32(ids[1:])
+		n += int(ids[0])
+	}
+	return i, n
+}
+
 // write appends the ids of all pieces, and forgets these.
 func (r *recentWords) write(dst []uint32) []uint32 {
 	// Of most pieces with several ids as many are copied as recent words have, so that it does not depend on how many they are.
 	r.spill = append(r.spill, make([]uint32, recentIDs)...)
 	spill := r.spill
 	dst = slices.Grow(dst, r.count+r.repeated+len(spill))
-	out := unsafe.Pointer(unsafe.SliceData(dst[len(dst):cap(dst)]))
-	start := out
-	for _, id := range r.ids[:r.count] {
-		if id < spilled {
-			*(*uint32)(out) = id
-			out = unsafe.Add(out, 4)
-			continue
+	room := dst[len(dst):cap(dst)]
+	n := 0 // how many ids are written
+	for i := 0; i < r.count; {
+		var written int
+		i, written = r.writeFew(i, room[n:])
+		n += written
+		if i < r.count {
+			ids := spill[r.ids[i]&^spilled:]
+			n += copy(room[n:], ids[1:1+ids[0]])
+			i++
 		}
-		ids := spill[id&^spilled:]
-		count := int(ids[0])
-		if count <= recentIDs {
-			*(*[recentIDs]uint32)(out) = [recentIDs]uint32(ids[1:])
-		} else {
-			copy(unsafe.Slice((*uint32)(out), count), ids[1:])
-		}
-		out = unsafe.Add(out, 4*count)
 	}
 	r.count, r.repeated, r.spill = 0, 0, spill[:0]
-	return dst[:len(dst)+int(uintptr(out)-uintptr(start))/4]
+	return dst[:len(dst)+n]
 }

@@ -28,6 +28,17 @@ func (w *wholeWords) findWhole(r *recentWords, b *batch) {
 	b.sizes[shortPieces] = w.findWholeGeneric(r, b)
 }
 
+// writeFew writes the ids of the pieces from i on into room, up to one that has more than recentIDs of them. It returns the place of that
+// one, and how many it has written. Room is for recentIDs more than these.
+func (r *recentWords) writeFew(i int, room []uint32) (next, written int) {
+	return writeFewAMD64(&r.ids, i, r.count, unsafe.SliceData(r.spill), &room[0])
+}
+
+// writeFewAMD64 is writeFewGeneric without branches that nothing could foresee: of each piece as many ids are copied as most have at most.
+//
+//go:noescape
+func writeFewAMD64(ids *[windowPieces]uint32, i, n int, spill, room *uint32) (next, written int)
+
 //go:noescape
 func prepareAMD64(b *batch, slots *wordKey, text *byte, n int)
 

@@ -185,3 +185,40 @@ nothing:
 	VZEROUPPER
 	MOVL R10, others+40(FP)
 	RET
+
+// func writeFewAMD64(ids *[windowPieces]uint32, i, n int, spill, room *uint32) (next, written int)
+TEXT ·writeFewAMD64(SB), NOSPLIT, $0-56
+	MOVQ ids+0(FP), DI
+	MOVQ i+8(FP), CX
+	MOVQ n+16(FP), R13
+	MOVQ spill+24(FP), SI
+	MOVQ room+32(FP), BX
+	XORL DX, DX
+	CMPQ CX, R13
+	JGE written
+
+write:
+	// R8 becomes where the ids are, the piece's own place or one in the spill, and R11 how many.
+	LEAQ (DI)(CX*4), R8
+	MOVL (R8), AX
+	BTRL $31, AX
+	LEAQ 4(SI)(AX*4), R9
+	CMOVQCS R9, R8
+	MOVL -4(R8), R10
+	MOVL $1, R11
+	CMOVLCS R10, R11
+	CMPL R11, $const_recentIDs
+	JHI written
+	MOVOU (R8), X0
+	MOVQ 16(R8), R12
+	MOVOU X0, (BX)(DX*4)
+	MOVQ R12, 16(BX)(DX*4)
+	ADDQ R11, DX
+	INCQ CX
+	CMPQ CX, R13
+	JLT write
+
+written:
+	MOVQ CX, next+40(FP)
+	MOVQ DX, written+48(FP)
+	RET

@@ -16,3 +16,9 @@ func (r *recentWords) compare(b *batch) (missed, several []uint8) {
 func (w *wholeWords) findWhole(r *recentWords, b *batch) {
 	b.sizes[shortPieces] = w.findWholeGeneric(r, b)
 }
+
+// writeFew writes the ids of the pieces from i on into room, up to one that has more than recentIDs of them. It returns the place of that
+// one, and how many it has written. Room is for recentIDs more than these.
+func (r *recentWords) writeFew(i int, room []uint32) (next, written int) {
+	return r.writeFewGeneric(i, room)
+}

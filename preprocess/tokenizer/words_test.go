@@ -73,3 +73,29 @@ func TestLongTokensAreFound(t *testing.T) {
 		}
 	}
 }
+
+// TestIdsAreWrittenAlike holds what the processor's own instructions write of pieces against what is written without them.
+func TestIdsAreWrittenAlike(t *testing.T) {
+	r := new(recentWords)
+	rapid.Check(t, func(t *rapid.T) {
+		r.count, r.spill = 0, r.spill[:0]
+		for _, n := range rapid.SliceOfN(rapid.IntRange(0, recentIDs+2), 1, windowPieces).Draw(t, "ids of each") {
+			id := rapid.Uint32Range(0, maxID).Draw(t, "id")
+			if n > 1 {
+				start := len(r.spill)
+				r.spill = append(append(r.spill, 0), slices.Repeat([]uint32{id}, n)...)
+				id = r.spillFrom(start)
+			}
+			r.ids[r.count] = id
+			r.count++
+		}
+		r.spill = append(r.spill, make([]uint32, recentIDs)...)
+		from := rapid.IntRange(0, r.count-1).Draw(t, "from")
+		fast, plain := make([]uint32, r.count+len(r.spill)), make([]uint32, r.count+len(r.spill))
+		next, written := r.writeFew(from, fast)
+		wantNext, want := r.writeFewGeneric(from, plain)
+		if next != wantNext || !slices.Equal(fast[:written], plain[:want]) {
+			t.Fatalf("from %d of %v: %v up to %d, want %v up to %d", from, r.ids[:r.count], fast[:written], next, plain[:want], wantNext)
+		}
+	})
+}
