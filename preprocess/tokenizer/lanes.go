@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"math/bits"
+	"slices"
 	"unsafe"
 
 	"signalbox/internal/prefetch"
@@ -135,10 +136,18 @@ func (l *lane) run(m *merges, dst []uint32) []uint32 {
 
 // out appends the symbols that are left.
 func (l *lane) out(dst []uint32) []uint32 {
-	for at := uint8(1); at != l.end; at = l.next[at%lanePlaces] {
-		dst = append(dst, l.symbols[at%lanePlaces])
+	dst = slices.Grow(dst, lanePlaces)
+	n := l.write((*[lanePlaces]uint32)(dst[len(dst) : len(dst)+lanePlaces]))
+	return dst[:len(dst)+n]
+}
+
+// write writes the symbols that are left and returns how many they are.
+func (l *lane) write(dst *[lanePlaces]uint32) (n int) {
+	for at := l.next[0]; at != l.end; at = l.next[at%lanePlaces] {
+		dst[n%lanePlaces] = l.symbols[at%lanePlaces]
+		n++
 	}
-	return dst
+	return n
 }
 
 // stepGeneric is [merges.step] without instructions of a particular processor.

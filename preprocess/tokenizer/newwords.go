@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"math/bits"
+	"slices"
 	"strings"
 )
 
@@ -55,6 +56,7 @@ func (w *wordEncoder) merge(r *recentWords, s string) {
 // merged notes the ids of a word, which are in the spill from start on.
 func (w *wordEncoder) merged(r *recentWords, word *freshWord, s string, start int) {
 	r.ids[word.piece] = r.spillFrom(start)
+	r.spill = slices.Grow(r.spill, longIDs) // so that tables may read more than there are
 	w.remember(r, word, s[word.start:word.end], r.spill[start+1:])
 }
 

@@ -122,7 +122,7 @@ func (w *wordEncoder) knowsLonger(r *recentWords, b *batch, i uint8, s string) b
 	return true
 }
 
-// remember stores the ids of a word that was merged for all goroutines.
+// remember stores the ids of a word that was merged for all goroutines. They have room for longIDs.
 func (w *wordEncoder) remember(r *recentWords, word *freshWord, piece string, ids []uint32) {
 	switch size := len(piece); {
 	case size <= shortWord:

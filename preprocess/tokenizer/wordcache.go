@@ -119,7 +119,7 @@ func (slot *shortSlot) differs(high uint64, key wordKey) uint64 {
 	return slot.low.Load() ^ key.low | (high^key.high)<<(64-keyBits) | high>>(64-versionBits)&1
 }
 
-// put stores the word in a free place, else in one that depends on how often both have changed.
+// put stores the word in a free place, else in one that depends on how often both have changed. The ids have room for shortIDs.
 func (set *shortSet) put(key wordKey, ids []uint32) {
 	if len(ids) > shortIDs {
 		return
@@ -133,9 +133,8 @@ func (set *shortSet) put(key wordKey, ids []uint32) {
 	if version&1 != 0 || !slot.high.CompareAndSwap(high, (version+1)<<(64-versionBits)) {
 		return
 	}
-	slot.low.Store(key.low)
-	packIDs(slot.ids[:], ids)
-	slot.high.Store((version+2)<<(64-versionBits) | uint64(len(ids))<<keyBits | key.high)
+	all := (*[shortIDs]uint32)(ids[:shortIDs])
+	slot.write(key.low, packIDs([3]uint32(all[:3])), packIDs([3]uint32(all[3:])), (version+2)<<(64-versionBits)|uint64(len(ids))<<keyBits|key.high)
 }
 
 // get writes the ids of the word and returns how many they are, if it is there.
@@ -154,7 +153,7 @@ func (c *longSlot) get(dst *[longIDs]uint32, key *longKey) (count int, ok bool) 
 	return int(state >> 8 & 0xFF), c.state.Load() == state
 }
 
-// put stores the word, if it is not too long in tokens.
+// put stores the word, if it is not too long in tokens. The ids have room for longIDs.
 func (c *longSlot) put(key *longKey, ids []uint32) {
 	if len(ids) > longIDs {
 		return
@@ -164,24 +163,14 @@ func (c *longSlot) put(key *longKey, ids []uint32) {
 	if version&1 != 0 || !c.state.CompareAndSwap(state, (version+1)<<32) {
 		return
 	}
-	for i := range key.text {
-		c.word[i].Store(key.text[i])
-	}
-	packIDs(c.ids[:], ids)
-	c.state.Store((version+2)<<32 | uint64(len(ids))<<8 | uint64(key.size))
+	all := (*[longIDs]uint32)(ids[:longIDs])
+	packed := [longIDs / 3]uint64{packIDs([3]uint32(all[:3])), packIDs([3]uint32(all[3:6])), packIDs([3]uint32(all[6:]))}
+	c.write(&key.text, &packed, (version+2)<<32|uint64(len(ids))<<8|uint64(key.size))
 }
 
-// packIDs writes ids, three to a word; of one that is not filled the rest is zero.
-func packIDs(words []atomic.Uint64, ids []uint32) {
-	for i := range words {
-		var packed uint64
-		for j := range 3 {
-			if at := 3*i + j; at < len(ids) {
-				packed |= uint64(ids[at]) << (j * idBits)
-			}
-		}
-		words[i].Store(packed)
-	}
+// packIDs makes three ids one word. What is in place of ids that are not there does not change those before.
+func packIDs(ids [3]uint32) uint64 {
+	return uint64(ids[0]) | uint64(ids[1])<<idBits | uint64(ids[2])<<(2*idBits)
 }
 
 // unpackIDs writes the ids of a word.

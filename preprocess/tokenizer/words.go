@@ -143,11 +143,11 @@ func (r *recentWords) put(hash uint64, key wordKey, id uint32) {
 	r.slots[hash>>(64-recentBits)] = wordKey{key.low, key.high | uint64(id)<<keyBits}
 }
 
-// keep makes a short piece a recent word of several ids.
+// keep makes a short piece a recent word of several ids, which have room for recentIDs.
 func (r *recentWords) keep(hash uint64, key wordKey, ids []uint32) {
 	if len(ids) <= recentIDs {
 		r.put(hash, key, severalIDs>>keyBits|uint32(len(ids)))
-		copy(r.packs[hash>>(64-recentBits)][:], ids)
+		r.packs[hash>>(64-recentBits)] = [recentIDs]uint32(ids[:recentIDs])
 	}
 }
 
