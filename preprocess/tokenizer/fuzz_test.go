@@ -28,6 +28,7 @@ var smallFiles = []string{
 	"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"WhitespaceSplit"},{"type":"Metaspace","replacement":"▁","prepend_scheme":"first"}]},
 	"decoder":{"type":"Metaspace","replacement":"▁","prepend_scheme":"first"},
 	"model":{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0],["▁a",-1.5],["b",-2e0]]}}`,
+	`{"model":{"vocab":[]}}`,
 }
 
 // TestReadsFieldsInAnyOrder gives the parts of a file in orders that files do not usually have.

@@ -19,6 +19,7 @@ type unigram struct {
 
 func newUnigram(vocab *vocabulary, scores []float64, unknown *int, fallback bool) (*unigram, error) {
 	u := &unigram{vocab: vocab, scores: scores, fallback: fallback}
+	u.trie.nodes = make([]addedNode, 1) // which is there without any piece, too
 	if unknown != nil {
 		if *unknown < 0 || *unknown >= len(scores) {
 			return nil, fmt.Errorf("unk_id %d is not an id of the %d pieces", *unknown, len(scores))
