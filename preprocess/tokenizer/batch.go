@@ -98,9 +98,6 @@ func (r *recentWords) compareGeneric(b *batch) (misses, splits uint64) {
 	return misses, splits
 }
 
-// slot returns the place of words with a hash among the recent ones.
-func (r *recentWords) slot(hash uint64) *wordKey { return &r.slots[hash>>(64-recentBits)] }
-
 // byLength tells which pieces are of which kind.
 func (b *batch) byLength(pieces []uint8) {
 	var shorts, longs, longers uint32

@@ -30,16 +30,16 @@ func (p *bytePair) lowest() uint32 { return min(p.rank, p.before, p.behind) }
 // token begins and ends; negative if these are none of them.
 func (m *merges) joinBytes(bytes *[256]uint32, ends func(id uint32) (first, last int)) {
 	all := make([]bytePair, 1<<16) // the first byte is the lower one
-	for i := range all {
-		all[i] = nothing
-		if left, right := bytes[i&0xFF], bytes[i>>8]; left > 0 && right > 0 {
-			all[i].rank, all[i].id = m.rank(left-1, right-1)
-		}
-	}
 	// By token: which two bytes, or which one, become it.
 	pairs, singles := make([]*bytePair, m.nobody+1), make([]bool, m.nobody+1)
 	for i := range all {
-		if p := &all[i]; p.rank != none {
+		p := &all[i]
+		*p = nothing
+		left, right := bytes[i&0xFF], bytes[i>>8]
+		if left == 0 || right == 0 {
+			continue
+		}
+		if p.rank, p.id = m.rank(left-1, right-1); p.rank != none {
 			pairs[p.id] = p
 		}
 	}

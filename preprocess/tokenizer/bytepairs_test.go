@@ -71,7 +71,6 @@ func TestPairsAreMergedAtOnce(t *testing.T) {
 				t.Fatalf("%q: %v, want %v", word, got, want)
 			}
 			plain.clear(m, len(word))
-			plain.ready(m, len(word), 0)
 			plain.joinFirstGeneric(m, word, &bytes)
 			atOnce += int(plain.wants / 2)
 			for m.stepGeneric(unsafe.Slice(&plain, 1), []uint8{0}) == 0 {

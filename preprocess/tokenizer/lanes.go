@@ -51,33 +51,23 @@ var unmerged = func() (l lane) {
 	return l
 }()
 
-// clear makes the lane ready for up to n symbols, which are to be put into their places.
+// clear makes the lane ready for n symbols, which are to be put into their places.
 func (l *lane) clear(m *merges, n int) {
-	if n+2 > narrow {
+	if l.wide = n+2 > narrow; l.wide {
 		l.pairs, l.next, l.previous = unmerged.pairs, unmerged.next, unmerged.previous
 	} else {
 		*(*[narrow]uint32)(l.pairs[:]) = *(*[narrow]uint32)(unmerged.pairs[:])
 		*(*[narrow]uint8)(l.next[:]) = *(*[narrow]uint8)(unmerged.next[:])
 		*(*[narrow]uint8)(l.previous[:]) = *(*[narrow]uint8)(unmerged.previous[:])
 	}
-	l.symbols[0] = m.nobody
-}
-
-// ready ends the lane behind n symbols, given how many pairs are wanted.
-func (l *lane) ready(m *merges, n, wants int) {
-	if wants == 0 {
-		l.wanted[0] = wantedPair{} // which nothing comes of
-	}
-	l.wants = uint32(max(wants, 1))
-	l.wide = n+2 > narrow
+	l.wanted[0], l.wants = wantedPair{}, 1 // which nothing comes of
 	l.end = uint8(n+1) % lanePlaces
-	l.symbols[l.end] = m.nobody
+	l.symbols[0], l.symbols[l.end] = m.nobody, m.nobody
 }
 
 // beginBytes puts a piece of at most laneSymbols bytes into the lane. All of them are symbols, with an id of one less than what bytes holds.
 func (l *lane) beginBytes(m *merges, piece string, bytes *[256]uint32) {
 	l.clear(m, len(piece))
-	l.ready(m, len(piece), 0)
 	if len(piece) > 0 {
 		l.joinFirst(m, piece, bytes)
 	}
@@ -124,7 +114,7 @@ func (l *lane) begin(m *merges, symbols []uint32) {
 		prefetch.One(unsafe.Pointer(&m.buckets[l.wanted[i%lanePlaces].bucket]))
 		last = symbol
 	}
-	l.ready(m, len(symbols), len(symbols))
+	l.wants = max(uint32(len(symbols)), 1)
 }
 
 // run merges the word and appends its ids.
@@ -137,17 +127,13 @@ func (l *lane) run(m *merges, dst []uint32) []uint32 {
 // out appends the symbols that are left.
 func (l *lane) out(dst []uint32) []uint32 {
 	dst = slices.Grow(dst, lanePlaces)
-	n := l.write((*[lanePlaces]uint32)(dst[len(dst) : len(dst)+lanePlaces]))
-	return dst[:len(dst)+n]
-}
-
-// write writes the symbols that are left and returns how many they are.
-func (l *lane) write(dst *[lanePlaces]uint32) (n int) {
+	room := dst[len(dst) : len(dst)+lanePlaces]
+	n := 0
 	for at := l.next[0]; at != l.end; at = l.next[at%lanePlaces] {
-		dst[n%lanePlaces] = l.symbols[at%lanePlaces]
+		room[n%lanePlaces] = l.symbols[at%lanePlaces]
 		n++
 	}
-	return n
+	return dst[:len(dst)+n]
 }
 
 // stepGeneric is [merges.step] without instructions of a particular processor.

@@ -117,7 +117,6 @@ func TestFindsPairs(t *testing.T) {
 					t.Fatalf("rank of %v is %d, want %d; it becomes %d", p, got, rank, id)
 				}
 				l.clear(m, 20)
-				l.ready(m, 20, 1)
 				l.want(m, 0, p.left, p.right, 7)
 				m.step(unsafe.Slice(&l, 1), []uint8{0})
 				if got := l.wanted[0]; merged && (l.symbols[7] != m.into[rank] || got.place != 6) || !merged && got.place != 7 {

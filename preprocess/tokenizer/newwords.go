@@ -14,8 +14,8 @@ type freshWord struct {
 	start, end int32
 }
 
-// isFresh notes that no table has a piece of a batch, which comes behind all others that are known.
-func (r *recentWords) isFresh(b *batch, i uint8) {
+// addFresh notes that no table has a piece of a batch, whose first piece comes behind those that are in r.ids.
+func (r *recentWords) addFresh(b *batch, i uint8) {
 	r.fresh = append(r.fresh, freshWord{b.hashes[i], b.keys[i], uint16(r.count + int(i)), b.bounds[i], b.bounds[int(i)+1]})
 }
 

@@ -48,13 +48,13 @@ func (w *wordEncoder) findShort(r *recentWords, b *batch) {
 		ids := (*[1 + shortIDs]uint32)(spill[at:])
 		count, ok := w.cache.shortAt(hash).get((*[shortIDs]uint32)(ids[1:]), key)
 		if !ok {
-			r.isFresh(b, i)
+			r.addFresh(b, i)
 			continue
 		}
 		ids[0] = uint32(count)
 		b.ids[i] = spilled | uint32(at)
 		r.put(hash, key, severalIDs>>keyBits|uint32(count))
-		r.packs[hash>>(64-recentBits)] = [recentIDs]uint32(ids[1:])
+		*r.pack(hash) = [recentIDs]uint32(ids[1:])
 		at += 1 + count
 	}
 	r.spill = spill[:at]
@@ -73,7 +73,7 @@ func (w *wordEncoder) findLong(r *recentWords, b *batch, s string) {
 			piece := s[b.bounds[i]:b.bounds[int(i)+1]]
 			id, ok := w.long.find(b.hashes[i], func(id uint32) bool { return string(w.bpe.vocab.token(id)) == w.marked(piece) })
 			if !ok {
-				r.isFresh(b, i)
+				r.addFresh(b, i)
 				continue
 			}
 			ids[1], count = id, 1
@@ -97,7 +97,7 @@ type longPiece struct {
 func (w *wordEncoder) findLonger(r *recentWords, b *batch, s string) {
 	for _, i := range b.of(longerPieces) {
 		if !w.knowsLonger(r, b, i, s) {
-			r.isFresh(b, i)
+			r.addFresh(b, i)
 		}
 	}
 }

@@ -138,16 +138,21 @@ const (
 	spilled = 1 << 31
 )
 
+// slot and pack return the places of words with a hash.
+func (r *recentWords) slot(hash uint64) *wordKey { return &r.slots[hash>>(64-recentBits)] }
+
+func (r *recentWords) pack(hash uint64) *[recentIDs]uint32 { return &r.packs[hash>>(64-recentBits)] }
+
 // put stores a word with its id or a mark of several, in the place of what had the same hash.
 func (r *recentWords) put(hash uint64, key wordKey, id uint32) {
-	r.slots[hash>>(64-recentBits)] = wordKey{key.low, key.high | uint64(id)<<keyBits}
+	*r.slot(hash) = wordKey{key.low, key.high | uint64(id)<<keyBits}
 }
 
 // keep makes a short piece a recent word of several ids, which have room for recentIDs.
 func (r *recentWords) keep(hash uint64, key wordKey, ids []uint32) {
 	if len(ids) <= recentIDs {
 		r.put(hash, key, severalIDs>>keyBits|uint32(len(ids)))
-		r.packs[hash>>(64-recentBits)] = [recentIDs]uint32(ids[:recentIDs])
+		*r.pack(hash) = [recentIDs]uint32(ids[:recentIDs])
 	}
 }
 
@@ -161,7 +166,7 @@ func (r *recentWords) unpack(b *batch, pieces []uint8) {
 		b.ids[i] = spilled | uint32(at)
 		ids := spill[at : at+1+recentIDs]
 		ids[0] = count
-		*(*[recentIDs]uint32)(ids[1:]) = r.packs[b.hashes[i]>>(64-recentBits)]
+		*(*[recentIDs]uint32)(ids[1:]) = *r.pack(b.hashes[i])
 		at += 1 + int(count)
 	}
 	r.spill = spill[:at]
