@@ -183,10 +183,10 @@ func (b *bpe) encode(dst []uint32, piece string) []uint32 {
 }
 
 // fill puts a piece into a lane; false if not all of its bytes are symbols, or there are too many.
-func (b *bpe) fill(l *lane, piece string) bool {
+func (b *bpe) fill(g *lanes, i uint8, piece string) bool {
 	fits := b.allSymbols && len(piece) <= laneSymbols
 	if fits {
-		l.beginBytes(b.merges, piece, &b.single)
+		g.beginBytes(b.merges, i, piece, &b.single)
 	}
 	return fits
 }
@@ -195,8 +195,8 @@ func (b *bpe) fill(l *lane, piece string) bool {
 func (b *bpe) mergeAll(dst []uint32, piece string) []uint32 {
 	s := b.borrow()
 	defer b.giveBack(s)
-	if b.fill(&s.lane, piece) {
-		return s.lane.run(b.merges, dst)
+	if b.fill(&s.lanes, 0, piece) {
+		return s.lanes.run(b.merges, 0, dst)
 	}
 	s.symbols = s.symbols[:0]
 	b.begin(s, piece, false)

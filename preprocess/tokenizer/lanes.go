@@ -20,7 +20,16 @@ const (
 	// narrow is how many places most words need; of these words the other places are not looked at.
 	narrow = lanePlaces / 2
 	noPair = none << placeBits // and all above it
+	// laneSize is the size in bytes of a lane.
+	laneSize = 1 << laneBits
+	laneBits = 10
 )
+
+// lanes are words that are merged at once.
+type lanes struct {
+	all    [laneCount]lane
+	wanted wantedPairs
+}
 
 // lane is a word that is being merged. Its symbols are at the places from 1 on, between two that stand for none. Merged symbols stay where
 // they are, and those that count are linked.
@@ -29,18 +38,26 @@ type lane struct {
 	ids            [lanePlaces]uint32 // what these pairs become
 	symbols        [lanePlaces]uint32
 	next, previous [lanePlaces]uint8
-	wanted         [lanePlaces]wantedPair // those beside the symbol that was merged last, or those that it begins with
-	wants          uint32                 // how many they are, at least one
-	wide           bool                   // more than the narrow places are in use
-	end            uint8                  // the place behind the last symbol
-	word           int                    // what the lane's user knows it by
+	word           int    // what the user of the lane knows it by
+	first          uint32 // which place of all the first one is
+	wide           bool   // more than the narrow places are in use
+	end            uint8  // the place behind the last symbol
+	_              [laneSize - 3*4*lanePlaces - 2*lanePlaces - 16]byte
 }
 
-// wantedPair is a pair that is to be looked up: its place among the merges, and that in the lane.
-type wantedPair struct {
-	bucket, tag uint64
-	place       uint32
+// Places of all lanes are counted as numbers of 32 bits are in memory.
+var _ = [1]struct{}{}[unsafe.Sizeof(lane{})-laneSize]
+
+// wantedPairs are those that are to be looked up: what was merged last makes them with what is beside it. Pairs that [merges.filter] has not are
+// none of them.
+type wantedPairs struct {
+	tags  [laneCount * lanePlaces]uint64
+	where [laneCount * lanePlaces]wantedPlace
+	count uint64
 }
+
+// wantedPlace is where a pair is among the merges, and among the places of all lanes.
+type wantedPlace struct{ bucket, place uint32 }
 
 // unmerged is a lane in which nothing is merged and there are no pairs.
 var unmerged = func() (l lane) {
@@ -51,8 +68,9 @@ var unmerged = func() (l lane) {
 	return l
 }()
 
-// clear makes the lane ready for n symbols, which are to be put into their places.
-func (l *lane) clear(m *merges, n int) {
+// clear makes a lane ready for n symbols, which are to be put into their places.
+func (g *lanes) clear(m *merges, i uint8, n int) *lane {
+	l := &g.all[i]
 	if l.wide = n+2 > narrow; l.wide {
 		l.pairs, l.next, l.previous = unmerged.pairs, unmerged.next, unmerged.previous
 	} else {
@@ -60,27 +78,30 @@ func (l *lane) clear(m *merges, n int) {
 		*(*[narrow]uint8)(l.next[:]) = *(*[narrow]uint8)(unmerged.next[:])
 		*(*[narrow]uint8)(l.previous[:]) = *(*[narrow]uint8)(unmerged.previous[:])
 	}
-	l.wanted[0], l.wants = wantedPair{}, 1 // which nothing comes of
+	l.first = uint32(i) * (laneSize / 4)
 	l.end = uint8(n+1) % lanePlaces
 	l.symbols[0], l.symbols[l.end] = m.nobody, m.nobody
+	return l
 }
 
-// beginBytes puts a piece of at most laneSymbols bytes into the lane. All of them are symbols, with an id of one less than what bytes holds.
-func (l *lane) beginBytes(m *merges, piece string, bytes *[256]uint32) {
-	l.clear(m, len(piece))
-	if len(piece) > 0 {
-		l.joinFirst(m, piece, bytes)
+// beginBytes puts a piece of at most laneSymbols bytes into a lane. All of them are symbols, with an id of one less than what bytes holds.
+func (g *lanes) beginBytes(m *merges, i uint8, piece string, bytes *[256]uint32) {
+	if l := g.clear(m, i, len(piece)); len(piece) > 0 {
+		l.joinFirst(m, &g.wanted, piece, bytes)
 	}
 }
 
 // joinFirstGeneric is joinFirst without instructions of a particular processor.
-func (l *lane) joinFirstGeneric(m *merges, piece string, bytes *[256]uint32) {
-	wants := uint32(0)
-	for sure := l.beginPairs(m, piece, bytes); sure != 0; sure &= sure - 1 {
-		l.join(m, uint32(bits.TrailingZeros64(sure)), wants)
-		wants += 2
+func (l *lane) joinFirstGeneric(m *merges, wanted *wantedPairs, piece string, bytes *[256]uint32) {
+	for sure := l.beginPairs(m, piece, bytes); sure != 0; {
+		at := uint32(bits.TrailingZeros64(sure))
+		sure &= sure - 1
+		before, token, after := l.join(at)
+		wanted.add(m, l.symbols[before], token, l.first+before)
+		if sure>>(at+2)&1 == 0 { // else what begins there is merged, too, and its pair with this one wanted then
+			wanted.add(m, token, l.symbols[after], l.first+at)
+		}
 	}
-	l.wants = max(wants, 1)
 }
 
 // beginPairs puts bytes into the lane and what pairs of them become, and returns a bit for each place of a pair that is merged whatever else is.
@@ -104,24 +125,29 @@ func (l *lane) beginPairs(m *merges, piece string, bytes *[256]uint32) (sure uin
 	return sure
 }
 
-// begin puts at most laneSymbols symbols into the lane.
-func (l *lane) begin(m *merges, symbols []uint32) {
-	l.clear(m, len(symbols))
+// begin puts at most laneSymbols symbols into a lane.
+func (g *lanes) begin(m *merges, i uint8, symbols []uint32) {
+	l := g.clear(m, i, len(symbols))
+	if len(symbols) > 0 {
+		l.put(m, &g.wanted, symbols)
+	}
+}
+
+// putGeneric is put without instructions of a particular processor.
+func (l *lane) putGeneric(m *merges, wanted *wantedPairs, symbols []uint32) {
 	last := m.nobody
 	for i, symbol := range symbols {
 		l.symbols[(i+1)%lanePlaces] = symbol
-		l.want(m, uint32(i), last, symbol, uint32(i))
-		prefetch.One(unsafe.Pointer(&m.buckets[l.wanted[i%lanePlaces].bucket]))
+		wanted.add(m, last, symbol, l.first+uint32(i))
 		last = symbol
 	}
-	l.wants = max(uint32(len(symbols)), 1)
 }
 
-// run merges the word and appends its ids.
-func (l *lane) run(m *merges, dst []uint32) []uint32 {
-	for m.step(unsafe.Slice(l, 1), []uint8{0}) == 0 {
+// run merges the word of a lane and appends its ids.
+func (g *lanes) run(m *merges, i uint8, dst []uint32) []uint32 {
+	for m.step(g, []uint8{i}) == 0 {
 	}
-	return l.out(dst)
+	return g.all[i].out(dst)
 }
 
 // out appends the symbols that are left.
@@ -137,30 +163,30 @@ func (l *lane) out(dst []uint32) []uint32 {
 }
 
 // stepGeneric is [merges.step] without instructions of a particular processor.
-func (m *merges) stepGeneric(lanes []lane, order []uint8) (done uint64) {
-	for _, i := range order {
-		lanes[i].settle(m)
-	}
+func (m *merges) stepGeneric(g *lanes, order []uint8) (done uint64) {
+	g.settle(m)
 	for at, i := range order {
-		if !lanes[i].merge(m) {
+		if !g.all[i].merge(m, &g.wanted) {
 			done |= 1 << at
 		}
 	}
 	return done
 }
 
-// settle notes what came of the pairs that are looked up.
-func (l *lane) settle(m *merges) {
-	for i := range l.wants {
-		w := &l.wanted[i%lanePlaces]
-		rank, id := m.find(w.bucket, w.tag)
-		l.pairs[w.place%lanePlaces], l.ids[w.place%lanePlaces] = rank<<placeBits|w.place, id
+// settle looks the wanted pairs up.
+func (g *lanes) settle(m *merges) {
+	for i := range g.wanted.count {
+		w := g.wanted.where[i]
+		rank, id := m.find(uint64(w.bucket), g.wanted.tags[i])
+		l, at := &g.all[w.place/(laneSize/4)], w.place%lanePlaces
+		l.pairs[at], l.ids[at] = rank<<placeBits|at, id
 	}
+	g.wanted.count = 0
 }
 
-// merge merges the pair of lowest rank, the leftmost of equals, and begins to look up the pairs that its token makes with its neighbours. It
-// returns false if no pair is left.
-func (l *lane) merge(m *merges) bool {
+// merge merges the pair of lowest rank, the leftmost of equals, and wants those that its token makes with its neighbours. It returns false if no
+// pair is left.
+func (l *lane) merge(m *merges, wanted *wantedPairs) bool {
 	best := lowest((*[narrow]uint32)(l.pairs[:]))
 	if l.wide {
 		best = min(best, lowest((*[narrow]uint32)(l.pairs[narrow:])))
@@ -169,23 +195,22 @@ func (l *lane) merge(m *merges) bool {
 		return false
 	}
 	at := best % lanePlaces
-	l.join(m, at, 0)
-	l.wants = 2
+	before, token, after := l.join(at)
+	wanted.add(m, l.symbols[before], token, l.first+before)
+	wanted.add(m, token, l.symbols[after], l.first+at)
 	return true
 }
 
-// join merges the pair at a place and begins to look up those that its token makes with its neighbours, the first of which is to be in so
-// many's place among the wanted ones.
-func (l *lane) join(m *merges, at, wants uint32) {
+// join merges the pair at a place, and returns what it becomes and the places before and behind it.
+func (l *lane) join(at uint32) (before, token, after uint32) {
 	right := l.next[at%lanePlaces] % lanePlaces
-	after := l.next[right] % lanePlaces
-	before := l.previous[at%lanePlaces] % lanePlaces
-	token := l.ids[at%lanePlaces]
+	next := l.next[right] % lanePlaces
+	before = uint32(l.previous[at%lanePlaces] % lanePlaces)
+	token = l.ids[at%lanePlaces]
 	l.symbols[at%lanePlaces] = token
-	l.next[at%lanePlaces], l.previous[after] = after, uint8(at)
-	l.pairs[right] = noPair
-	l.want(m, wants, l.symbols[before], token, uint32(before))
-	l.want(m, wants+1, token, l.symbols[after], at)
+	l.next[at%lanePlaces], l.previous[next] = next, uint8(at)
+	l.pairs[before], l.pairs[at%lanePlaces], l.pairs[right] = noPair, noPair, noPair
+	return before, token, uint32(next)
 }
 
 func lowest(pairs *[narrow]uint32) uint32 {
@@ -197,8 +222,12 @@ func lowest(pairs *[narrow]uint32) uint32 {
 	return best
 }
 
-// want says where to look a pair up, as one of the wanted ones.
-func (l *lane) want(m *merges, i, left, right, place uint32) {
+// add wants a pair, for a place among those of all lanes, and asks for where it is, unless it is none of the merges for sure. That depends on no
+// branch, which nothing could foresee.
+func (w *wantedPairs) add(m *merges, left, right, place uint32) {
 	bucket, tag := m.place(left, right)
-	l.wanted[i%lanePlaces] = wantedPair{bucket, tag, place}
+	w.tags[w.count%uint64(len(w.tags))], w.where[w.count%uint64(len(w.tags))] = tag, wantedPlace{uint32(bucket), place}
+	maybe := uint64(m.filter[bucket] >> (right % 32) & 1)
+	w.count += maybe
+	prefetch.One(unsafe.Pointer(&m.buckets[bucket&-maybe]))
 }

@@ -3,15 +3,13 @@
 
 // LANE writes to DI where the lane at the place CX in order is.
 #define LANE \
-	MOVQ order+8(FP), DI    \
-	MOVBLZX (DI)(CX*1), DI  \
-	IMULQ $lane__size, DI   \
-	ADDQ lanes+0(FP), DI
+	MOVQ order+8(FP), DI      \
+	MOVBLZX (DI)(CX*1), DI    \
+	SHLQ $const_laneBits, DI  \
+	ADDQ all+0(FP), DI
 
-// JOIN merges the pair at the place R8 and begins to look up those that its token makes with its neighbours, which are noted at wanted. It takes
-// the lane in DI, the merges in SI, and the bits of an id in BX. R13 becomes the token, R11 the place of its right part; R9 and R12 are those
-// before and behind the pair.
-#define JOIN(wanted) \
+// JOIN merges the pair at the place R8 of the lane in DI. R13 becomes the token, R9 the place before it, and R11 and R12 the symbols beside it.
+#define JOIN \
 	MOVL lane_ids(DI)(R8*4), R13              \
 	MOVBLZX lane_next(DI)(R8*1), R11          \
 	MOVBLZX lane_previous(DI)(R8*1), R9       \
@@ -20,49 +18,56 @@
 	MOVB R12, lane_next(DI)(R8*1)             \
 	MOVB R8, lane_previous(DI)(R12*1)         \
 	MOVL $const_noPair, lane_pairs(DI)(R11*4) \
+	MOVL $const_noPair, lane_pairs(DI)(R9*4)  \
+	MOVL $const_noPair, lane_pairs(DI)(R8*4)  \
 	MOVL lane_symbols(DI)(R9*4), R11          \
-	MOVL lane_symbols(DI)(R12*4), R12         \
-	WANT(R11, R13, R9, 0, wanted)             \
-	WANT(R13, R12, R8, wantedPair__size, wanted)
+	MOVL lane_symbols(DI)(R12*4), R12
 
-// WANT says where a pair has to be looked up, given its left and right part, of which it changes the left one, and begins to fetch that.
-#define WANT(left, right, place, offset, wanted) \
-	SHLXQ BX, left, left                        \
-	ORQ right, left                             \
-	IMULQ merges_factor(SI), left               \
-	ANDQ merges_hashMask(SI), left              \
-	MOVQ merges_homeShift(SI), DX               \
-	SHRXQ DX, left, DX                          \
-	ANDQ merges_tagMask(SI), left               \
-	INCQ DX                                     \
-	MOVQ DX, (offset+wantedPair_bucket)(wanted) \
-	SHLQ $6, DX                                 \
-	ADDQ merges_buckets(SI), DX                 \
-	PREFETCHT0 (DX)                             \
-	MOVQ left, (offset+wantedPair_tag)(wanted)  \
-	MOVL place, (offset+wantedPair_place)(wanted)
+// WANT does what wantedPairs.add does, for a place of the lane in DI, with the merges in SI, the wanted pairs in R14, their count in R15 and the bits
+// of an id in BX. It changes left, AX and DX.
+#define WANT(left, right, place) \
+	SHLXQ BX, left, left                                      \
+	ORQ right, left                                           \
+	IMULQ merges_factor(SI), left                             \
+	ANDQ merges_hashMask(SI), left                            \
+	MOVQ merges_homeShift(SI), DX                             \
+	SHRXQ DX, left, DX                                        \
+	ANDQ merges_tagMask(SI), left                             \
+	MOVL lane_first(DI), AX                                   \
+	ADDL place, AX                                            \
+	MOVQ left, wantedPairs_tags(R14)(R15*8)                   \
+	MOVL DX, (wantedPairs_where+wantedPlace_bucket)(R14)(R15*8) \
+	MOVL AX, (wantedPairs_where+wantedPlace_place)(R14)(R15*8) \
+	MOVQ merges_filter(SI), AX                                \
+	MOVL (AX)(DX*4), AX                                       \
+	SHLQ $6, DX                                               \
+	ADDQ merges_buckets(SI), DX                               \
+	BTL right, AX                                             \
+	CMOVQCC R14, DX                                           \
+	PREFETCHT0 (DX)                                           \
+	ADCQ $0, R15
 
-// func stepAVX2(lanes *lane, order *uint8, n int, m *merges) (done uint64)
+// func stepAVX2(all *lanes, order *uint8, n int, m *merges) (done uint64)
 TEXT ·stepAVX2(SB), NOSPLIT, $0-40
+	MOVQ all+0(FP), DI
 	MOVQ m+24(FP), SI
+	LEAQ lanes_wanted(DI), R14
 	MOVQ merges_buckets(SI), R8
 	VMOVQ merges_payload(SI), X4 // how many bits are below a tag
 	VPCMPEQQ Y5, Y5, Y5
 	MOVQ merges_idBits(SI), R10
 	INCQ R10
+	MOVQ wantedPairs_count(R14), R15
 	XORL CX, CX
-settle:
-	LANE
-	MOVL lane_wants(DI), R14
-	MOVL $2, lane_wants(DI)
-	LEAQ lane_wanted(DI), R15
+	CMPQ CX, R15
+	JGE settled
 pair:
 	// A pair is looked up, in the next bucket, too, if it might be there. R11 gets zero, and BX all bits, if no tag is equal.
-	MOVQ wantedPair_bucket(R15), DX
+	MOVL (wantedPairs_where+wantedPlace_bucket)(R14)(CX*8), DX
+	MOVL (wantedPairs_where+wantedPlace_place)(R14)(CX*8), R9
+	VPBROADCASTQ wantedPairs_tags(R14)(CX*8), Y1
 	SHLQ $6, DX
 	ADDQ R8, DX
-	MOVL wantedPair_place(R15), R9
-	VPBROADCASTQ wantedPair_tag(R15), Y1
 look:
 	VMOVDQU (DX), Y2
 	VMOVDQU 32(DX), Y3
@@ -93,16 +98,17 @@ look:
 	ANDL merges_rankMask(SI), R13
 	ORL BX, R13
 	ANDL $const_none, R13
+	MOVL R9, AX
+	ANDL $(const_lanePlaces-1), AX
 	SHLL $const_placeBits, R13
-	ORL R9, R13
+	ORL AX, R13
 	MOVL R13, lane_pairs(DI)(R9*4)
-	ADDQ $wantedPair__size, R15
-	DECL R14
-	JNE pair
 	INCQ CX
-	CMPQ CX, n+16(FP)
-	JLT settle
+	CMPQ CX, R15
+	JLT pair
 
+settled:
+	XORL R15, R15
 	XORL CX, CX
 	XORL R10, R10
 	MOVQ merges_idBits(SI), BX
@@ -129,13 +135,15 @@ narrow:
 	JCC none
 
 	ANDL $(const_lanePlaces-1), R8
-	LEAQ lane_wanted(DI), R15
-	JOIN(R15)
+	JOIN
+	WANT(R11, R13, R9)
+	WANT(R13, R12, R8)
 next:
 	INCQ CX
 	CMPQ CX, n+16(FP)
 	JLT merge
 	VZEROUPPER
+	MOVQ R15, wantedPairs_count(R14)
 	MOVQ R10, done+32(FP)
 	RET
 
@@ -150,13 +158,13 @@ wide:
 	VPMINUD (lane_pairs+224)(DI), Y0, Y0
 	JMP narrow
 
-// func joinFirstBMI2(l *lane, m *merges, text *byte, n int, bytes *[256]uint32)
-TEXT ·joinFirstBMI2(SB), NOSPLIT, $0-40
+// func joinFirstBMI2(l *lane, m *merges, wanted *wantedPairs, text *byte, n int, bytes *[256]uint32)
+TEXT ·joinFirstBMI2(SB), NOSPLIT, $0-48
 	MOVQ l+0(FP), DI
 	MOVQ m+8(FP), SI
-	MOVQ text+16(FP), R8
-	MOVQ n+24(FP), R14
-	MOVQ bytes+32(FP), R9
+	MOVQ text+24(FP), R8
+	MOVQ n+32(FP), R14
+	MOVQ bytes+40(FP), R9
 	MOVQ merges_bytes(SI), R10
 	MOVQ merges_bytePairs(SI), R11
 	MOVBLZX (R8), AX
@@ -207,16 +215,65 @@ pairs:
 	TESTQ R10, R10
 	JEQ none
 	MOVQ merges_idBits(SI), BX
-	LEAQ lane_wanted(DI), R15
-	XORL CX, CX
+	MOVQ wanted+16(FP), R14
+	MOVQ wantedPairs_count(R14), R15
 join:
 	TZCNTQ R10, R8
 	BLSRQ R10, R10
-	JOIN(R15)
-	ADDQ $(2*wantedPair__size), R15
-	ADDL $2, CX
+	JOIN
+	// If what comes next is merged, too, its pair with this one is wanted then.
+	LEAL 2(R8), AX
+	BTQ AX, R10
+	CMOVLCS merges_nobody(SI), R12
+	WANT(R11, R13, R9)
+	WANT(R13, R12, R8)
 	TESTQ R10, R10
 	JNE join
-	MOVL CX, lane_wants(DI)
+	MOVQ R15, wantedPairs_count(R14)
 none:
+	RET
+
+// func askPairsAMD64(m *merges, text *byte, n int)
+TEXT ·askPairsAMD64(SB), NOSPLIT, $0-24
+	MOVQ m+0(FP), SI
+	MOVQ text+8(FP), R8
+	MOVQ n+16(FP), R14
+	MOVQ merges_bytes(SI), R10
+	MOVQ merges_bytePairs(SI), R11
+	DECQ R14
+	JLE asked
+ask:
+	MOVWLZX -1(R8)(R14*1), AX
+	MOVWLZX (R10)(AX*2), AX
+	SHLL $4, AX
+	PREFETCHT0 (R11)(AX*1)
+	DECQ R14
+	JNE ask
+asked:
+	RET
+
+// func putBMI2(l *lane, m *merges, wanted *wantedPairs, symbols *uint32, n int)
+TEXT ·putBMI2(SB), NOSPLIT, $0-40
+	MOVQ l+0(FP), DI
+	MOVQ m+8(FP), SI
+	MOVQ wanted+16(FP), R14
+	MOVQ symbols+24(FP), R10
+	MOVQ n+32(FP), R12
+	MOVQ merges_idBits(SI), BX
+	MOVQ wantedPairs_count(R14), R15
+	MOVL (R10), R11
+	MOVL R11, (lane_symbols+4)(DI)
+	MOVL $1, R8
+	CMPQ R8, R12
+	JGE put
+symbol:
+	MOVL (R10)(R8*4), R13
+	MOVL R13, (lane_symbols+4)(DI)(R8*4)
+	WANT(R11, R13, R8)
+	MOVL R13, R11
+	INCQ R8
+	CMPQ R8, R12
+	JLT symbol
+put:
+	MOVQ R15, wantedPairs_count(R14)
 	RET

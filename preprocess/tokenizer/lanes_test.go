@@ -3,7 +3,6 @@ package tokenizer
 import (
 	"slices"
 	"testing"
-	"unsafe"
 
 	"pgregory.net/rapid"
 )
@@ -30,18 +29,20 @@ func TestLanesMerge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		symbols := rapid.IntRange(1, 5).Draw(t, "symbols")
 		m := someMerges(t, symbols, 60)
-		var fast, plain lane
+		var fast, plain lanes
 		var scratch mergeScratch
 		for _, word := range rapid.SliceOfN(rapid.SliceOfN(rapid.Uint32Range(0, uint32(symbols)-1), 0, laneSymbols), 1, 20).Draw(t, "words") {
 			want := m.applyHeap(slices.Clone(word), &scratch)
-			fast.begin(m, word)
-			if got := fast.run(m, nil); !slices.Equal(got, want) {
+			fast.begin(m, 0, word)
+			if got := fast.run(m, 0, nil); !slices.Equal(got, want) {
 				t.Fatalf("%v: %v, want %v", word, got, want)
 			}
-			plain.begin(m, word)
-			for m.stepGeneric(unsafe.Slice(&plain, 1), []uint8{0}) == 0 {
+			if l := plain.clear(m, 0, len(word)); len(word) > 0 {
+				l.putGeneric(m, &plain.wanted, word)
 			}
-			if got := plain.out(nil); !slices.Equal(got, want) {
+			for m.stepGeneric(&plain, []uint8{0}) == 0 {
+			}
+			if got := plain.all[0].out(nil); !slices.Equal(got, want) {
 				t.Fatalf("%v without instructions of this processor: %v, want %v", word, got, want)
 			}
 		}
@@ -106,7 +107,7 @@ func TestFindsPairs(t *testing.T) {
 			}
 		}
 		m.seal(maxID)
-		var l lane
+		var g lanes
 		for p := range ranks {
 			for _, p := range []pair{p, {p.left, p.right + 1}, {p.right, p.left}, {p.left + 1, p.right}} {
 				rank, merged := ranks[p]
@@ -116,12 +117,13 @@ func TestFindsPairs(t *testing.T) {
 				if got, id := m.rank(p.left, p.right); got != rank || merged && id != m.into[rank] {
 					t.Fatalf("rank of %v is %d, want %d; it becomes %d", p, got, rank, id)
 				}
-				l.clear(m, 20)
-				l.want(m, 0, p.left, p.right, 7)
-				m.step(unsafe.Slice(&l, 1), []uint8{0})
-				if got := l.wanted[0]; merged && (l.symbols[7] != m.into[rank] || got.place != 6) || !merged && got.place != 7 {
-					t.Fatalf("in a lane %v becomes %d, want %d", p, l.symbols[7], m.into[rank])
+				l := g.clear(m, 3, 20)
+				g.wanted.add(m, p.left, p.right, l.first+7)
+				done := m.step(&g, []uint8{3})
+				if merged == (done != 0) || merged && l.symbols[7] != m.into[rank] {
+					t.Fatalf("in a lane %v becomes %d, want %d; done: %b", p, l.symbols[7], m.into[rank], done)
 				}
+				g.wanted.count = 0
 			}
 		}
 	})

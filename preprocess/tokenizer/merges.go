@@ -15,7 +15,10 @@ const none = 1<<rankBits - 1
 // upper bits of that say in which bucket the pair is, so that only the others have to be in it: its tag. How many bits ids and ranks have
 // depends on the model, which is why all of this fits into 64.
 type merges struct {
-	buckets []bucket // the first one stays empty; behind those that pairs belong to are some for what the last ones have no room for
+	buckets []bucket // behind those that pairs belong to are some for what the last ones have no room for
+	// filter tells of most pairs that are not merged that they are not, where less memory has to be read: by bucket, which lower bits the right
+	// parts of the pairs have that belong there.
+	filter []uint32
 
 	factor    uint64 // makes the hash of a pair, with room for a distance below it
 	hashMask  uint64 // the bits of hash and distance
@@ -82,7 +85,8 @@ func (m *merges) seal(tokens int) {
 // fill puts all pairs into buckets. It fails if one comes to lie too far behind the bucket that it belongs to, or might be looked for there.
 func (m *merges) fill(homeBits, homeShift uint64) bool {
 	m.homeShift, m.tagMask = homeShift, 1<<homeShift-1
-	m.buckets = make([]bucket, 1+1<<homeBits+1<<distanceBits)
+	m.buckets = make([]bucket, 1<<homeBits+1<<distanceBits)
+	m.filter = make([]uint32, 1<<homeBits)
 	for i := range m.buckets {
 		for j := range bucketPairs {
 			m.buckets[i][j] = vacant
@@ -90,6 +94,7 @@ func (m *merges) fill(homeBits, homeShift uint64) bool {
 	}
 	for rank, p := range m.pairs {
 		home, tag := m.place(p.left, p.right)
+		m.filter[home] |= 1 << (p.right % 32)
 		entry := uint64(rank)<<(m.idBits+1) | uint64(m.into[rank])<<1
 		for distance := uint64(0); !m.buckets[home+distance].put(tag+distance, entry, m.payload); distance++ {
 			if distance+1 >= 1<<distanceBits {
@@ -124,7 +129,7 @@ func (b *bucket) put(tag, entry, payload uint64) bool {
 // place returns the bucket that a pair belongs to and its tag there, above a distance of zero.
 func (m *merges) place(left, right uint32) (home, tag uint64) {
 	hash := (uint64(left)<<m.idBits | uint64(right)) * m.factor & m.hashMask
-	return 1 + hash>>m.homeShift, hash & m.tagMask
+	return hash >> m.homeShift, hash & m.tagMask
 }
 
 // find returns the rank of a pair, given its place, and what it becomes; none if it is not merged.
@@ -144,7 +149,11 @@ func (m *merges) find(home, tag uint64) (rank, id uint32) {
 
 // rank returns the rank of a pair and what it becomes; none if it is not merged.
 func (m *merges) rank(left, right uint32) (rank, id uint32) {
-	return m.find(m.place(left, right))
+	home, tag := m.place(left, right)
+	if m.filter[home]>>(right%32)&1 == 0 {
+		return none, 0
+	}
+	return m.find(home, tag)
 }
 
 // apply merges neighbours of symbols, the pair of lowest rank first and the leftmost of equals, until no pair is left. It works in
@@ -153,13 +162,13 @@ func (m *merges) apply(symbols []uint32, scratch *mergeScratch) []uint32 {
 	if len(symbols) > laneSymbols {
 		return m.applyHeap(symbols, scratch)
 	}
-	scratch.lane.begin(m, symbols)
-	return scratch.lane.run(m, symbols[:0])
+	scratch.lanes.begin(m, 0, symbols)
+	return scratch.lanes.run(m, 0, symbols[:0])
 }
 
 // mergeScratch is working memory of apply.
 type mergeScratch struct {
-	lane           lane
+	lanes          lanes // of which the first one is in use
 	runs           []symbolRun
 	heap           []uint64 // rank<<32 | position
 	next, previous []int32

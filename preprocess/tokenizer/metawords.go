@@ -279,13 +279,13 @@ func (b *bpe) character(r rune) uint32 {
 
 // fillMarked puts a piece into a lane, with marks for spaces. Characters that the vocabulary has not are bytes, which are never merged. It
 // returns false if the piece has too many symbols.
-func (b *bpe) fillMarked(l *lane, piece string) bool {
+func (b *bpe) fillMarked(g *lanes, lane uint8, piece string) bool {
 	plain := len(piece) <= laneSymbols
 	for i := 0; i < len(piece) && plain; i++ {
 		plain = b.single[piece[i]] > 0
 	}
 	if plain {
-		l.beginBytes(b.merges, piece, &b.single)
+		g.beginBytes(b.merges, lane, piece, &b.single)
 		return true
 	}
 	var symbols [laneSymbols]uint32
@@ -307,7 +307,7 @@ func (b *bpe) fillMarked(l *lane, piece string) bool {
 			n++
 		}
 	}
-	l.begin(b.merges, symbols[:n])
+	g.begin(b.merges, lane, symbols[:n])
 	return true
 }
 
@@ -316,7 +316,7 @@ func (b *bpe) encodeMarked(dst []uint32, text string) []uint32 {
 	start := 0
 	for i, r := range text {
 		size := utf8.RuneLen(r)
-		if _, known := b.vocab.id(text[i : i+size]); known {
+		if b.character(r) > 0 {
 			continue
 		}
 		dst = b.encodeKnown(dst, text[start:i])

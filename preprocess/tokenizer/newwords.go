@@ -25,23 +25,23 @@ func (w *wordEncoder) merge(r *recentWords, s string) {
 	var order [laneCount]uint8 // the lanes that are in use come first
 	active, at := 0, 0
 	for active < laneCount {
-		if at = w.take(r, s, words, at, &r.lanes[active]); at == 0 {
+		if at = w.take(r, s, words, at, uint8(active)); at == 0 {
 			break
 		}
 		order[active] = uint8(active)
 		active++
 	}
 	for active > 0 {
-		done := w.bpe.merges.step(r.lanes[:], order[:active])
+		done := w.bpe.merges.step(&r.lanes, order[:active])
 		for done != 0 {
 			place := bits.Len64(done) - 1
 			done &^= 1 << place
-			l := &r.lanes[order[place]]
+			l := &r.lanes.all[order[place]]
 			start := len(r.spill)
 			r.spill = l.out(append(r.spill, 0))
 			w.merged(r, &words[l.word], s, start)
 			if at > 0 {
-				at = w.take(r, s, words, at, l)
+				at = w.take(r, s, words, at, order[place])
 			}
 			if at == 0 {
 				active--
@@ -96,7 +96,7 @@ func (r *recentWords) repeat() {
 
 // take puts the first of the words from at on into a lane and returns the place behind it; 0 if there is none. Those that need no merging, or do
 // not fit into a lane, are encoded at once.
-func (w *wordEncoder) take(r *recentWords, s string, words []freshWord, at int, l *lane) int {
+func (w *wordEncoder) take(r *recentWords, s string, words []freshWord, at int, lane uint8) int {
 	for ; at < len(words); at++ {
 		word := &words[at]
 		text := s[word.start:word.end]
@@ -108,8 +108,12 @@ func (w *wordEncoder) take(r *recentWords, s string, words []freshWord, at int, 
 				continue
 			}
 		}
-		l.word = at
-		if w.mark == "" && w.bpe.fill(l, text) || w.mark != "" && w.bpe.fillMarked(l, text) {
+		r.lanes.all[lane].word = at
+		if w.mark == "" && w.bpe.fill(&r.lanes, lane, text) || w.mark != "" && w.bpe.fillMarked(&r.lanes, lane, text) {
+			if at+1 < len(words) && w.mark == "" {
+				next := &words[at+1]
+				w.bpe.merges.askPairs(s[next.start:next.end])
+			}
 			return at + 1
 		}
 		r.spill = w.encodeAlone(append(r.spill, 0), w.marked(text))

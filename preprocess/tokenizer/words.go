@@ -123,7 +123,7 @@ type recentWords struct {
 	fresh    []freshWord
 	repeats  []repeat // of those that are to be merged
 	repeated int      // how many ids they have
-	lanes    [laneCount]lane
+	lanes    lanes
 	spill    []uint32 // for pieces that have not just one id: how many, and the ids
 }
 
