@@ -122,7 +122,7 @@ func (b *bpe) begin(s *bpeScratch, piece string, starts bool) {
 		}
 	}
 	for i := 0; i < len(piece); {
-		_, size := runeAt(piece, i)
+		r, size := runeAt(piece, i)
 		name := piece[i : i+size]
 		if b.prefix != "" && i > 0 || b.suffix != "" && i+size == len(piece) {
 			s.buf = s.buf[:0]
@@ -135,7 +135,13 @@ func (b *bpe) begin(s *bpeScratch, piece string, starts bool) {
 			}
 			name = string(s.buf)
 		}
-		id, known := b.vocab.id(name)
+		var id uint32
+		known := false
+		if r < rune(len(b.wide)) && r != utf8.RuneError { // which may stand for a byte that is no character
+			id, known = b.wide[r]-1, b.wide[r] > 0
+		} else {
+			id, known = b.vocab.id(name)
+		}
 		switch {
 		case known:
 			if unknownAt >= 0 {

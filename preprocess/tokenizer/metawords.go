@@ -18,15 +18,27 @@ const (
 
 // neighbours tells which characters are next to each other in some token. A space stands for a mark that comes from a space; a mark that
 // was written is one of its own kind, and all other characters beyond ASCII are one kind. Those that are have a 1.
-type neighbours [writtenMark + 1][writtenMark + 1]uint8
+type neighbours struct {
+	next [writtenMark + 1][writtenMark + 1]uint8
+	// wide has a bit for pairs of characters beyond ASCII that are next to each other, by a hash of them.
+	wide []uint64
+}
 
 const (
 	wideCharacter = utf8.RuneSelf + iota
 	writtenMark
 )
 
+const wideBitmapBits = 20
+
+// widePlace returns where the bit for two characters beyond ASCII is.
+func widePlace(left, right rune) (word int, bit uint64) {
+	hash := (uint64(left)<<32 | uint64(right)) * hashLow >> (64 - wideBitmapBits)
+	return int(hash / 64), 1 << (hash % 64)
+}
+
 func newNeighbours(b *bpe) *neighbours {
-	n := new(neighbours)
+	n := &neighbours{wide: make([]uint64, 1<<wideBitmapBits/64)}
 	seen := make([]bool, len(b.vocab.spans))
 	for _, id := range b.merges.into {
 		if seen[id] {
@@ -35,6 +47,7 @@ func newNeighbours(b *bpe) *neighbours {
 		seen[id] = true
 		token := b.vocab.token(id)
 		var last []int
+		before := rune(0)
 		for i := 0; i < len(token); {
 			r, size := utf8.DecodeRune(token[i:])
 			this := []int{min(int(r), wideCharacter)}
@@ -43,10 +56,14 @@ func newNeighbours(b *bpe) *neighbours {
 			}
 			for _, left := range last {
 				for _, right := range this {
-					n[left][right] = 1
+					n.next[left][right] = 1
 				}
 			}
-			last = this
+			if before >= utf8.RuneSelf && r >= utf8.RuneSelf {
+				word, bit := widePlace(before, r)
+				n.wide[word] |= bit
+			}
+			last, before = this, r
 			i += size
 		}
 	}
@@ -68,10 +85,22 @@ func (n *neighbours) cuts(text string, i int) bool {
 			right = writtenMark
 		}
 	}
-	return n[left][right] == 0
+	return n.next[left][right] == 0
 }
 
-// scanner cuts where no token reaches across, mostly in front of spaces.
+// cutsWide tells whether no token reaches across the place i between two characters beyond ASCII, neither of which is a mark.
+func (n *neighbours) cutsWide(text string, i int) bool {
+	if text[i-1] < utf8.RuneSelf || text[i] < utf8.RuneSelf || !utf8.RuneStart(text[i]) {
+		return false
+	}
+	left, _ := utf8.DecodeLastRuneInString(text[:i])
+	right, _ := utf8.DecodeRuneInString(text[i:])
+	word, bit := widePlace(left, right)
+	return left != markRune && right != markRune && n.wide[word]&bit == 0
+}
+
+// scanner cuts where no token reaches across, mostly in front of spaces. Between characters beyond ASCII it only looks for that in pieces that are
+// longer than a window.
 func (n *neighbours) scanner() scanner {
 	known := n.kinds()
 	return windowed(func(w *window, text string, at int) uint64 { return n.window(known, w, text, at) }, n.scanSlowly())
@@ -105,7 +134,7 @@ func (n *neighbours) kinds() *kindPairs {
 			cut, pairs := 0, len(members[left])*len(members[right])
 			for _, l := range members[left] {
 				for _, r := range members[right] {
-					if n[l][r] == 0 {
+					if n.next[l][r] == 0 {
 						cut++
 					}
 				}
@@ -141,7 +170,7 @@ func (n *neighbours) window(known *kindPairs, w *window, text string, at int) (s
 		place := bits.TrailingZeros64(places)
 		left, right := text[at+place-1], text[at+place]
 		if (left | right) < utf8.RuneSelf {
-			starts |= uint64(1^n[left][right]) << place // without a branch that nothing could foresee
+			starts |= uint64(1^n.next[left][right]) << place // without a branch that nothing could foresee
 		} else if n.cuts(text, at+place) {
 			starts |= 1 << place
 		}
@@ -156,6 +185,8 @@ func (n *neighbours) scanSlowly() scanner {
 			if i >= len(text) {
 				return at
 			}
+			start := i
+			wideCut := func() bool { return i-start >= windowSize && n.cutsWide(text, i) }
 			for {
 				c := text[i]
 				i++
@@ -163,11 +194,11 @@ func (n *neighbours) scanSlowly() scanner {
 				case isASCIILetter(c):
 					i = letterRun(text, i)
 				case c >= utf8.RuneSelf:
-					for i < len(text) && text[i] >= utf8.RuneSelf {
+					for i < len(text) && text[i] >= utf8.RuneSelf && !wideCut() {
 						i++
 					}
 				}
-				if i == len(text) || n.cuts(text, i) {
+				if i == len(text) || n.cuts(text, i) || wideCut() {
 					break
 				}
 			}
@@ -197,7 +228,7 @@ func (f *file) metaWords(b *bpe) *wordEncoder {
 	}
 	n := newNeighbours(b)
 	for c := 'a'; c <= 'z'; c++ {
-		if n[c][' '] == 1 {
+		if n.next[c][' '] == 1 {
 			return nil // words would hardly be cut
 		}
 	}
@@ -290,22 +321,33 @@ func (b *bpe) fillMarked(g *lanes, lane uint8, piece string) bool {
 	}
 	var symbols [laneSymbols]uint32
 	n := 0
-	for i, r := range piece {
+	for i := 0; i < len(piece); {
 		if n+utf8.UTFMax > laneSymbols {
 			return false
 		}
-		if r == ' ' {
-			r = markRune
+		size, id := 1, uint32(0)
+		switch c := piece[i]; {
+		case c < utf8.RuneSelf:
+			id = b.single[c]
+		case c < 0xE0 && i+1 < len(piece):
+			size, id = 2, b.wide[rune(c&0x1F)<<6|rune(piece[i+1]&0x3F)]
+		case c < 0xF0 && i+2 < len(piece):
+			size, id = 3, b.wide[rune(c&0xF)<<12|rune(piece[i+1]&0x3F)<<6|rune(piece[i+2]&0x3F)]
+		default:
+			var r rune
+			r, size = utf8.DecodeRuneInString(piece[i:])
+			id = b.character(r)
 		}
-		if id := b.character(r); id > 0 {
+		if id > 0 {
 			symbols[n] = id - 1
 			n++
-			continue
+		} else {
+			for j := range size {
+				symbols[n+j] = b.bytes[piece[i+j]] - 1
+			}
+			n += size
 		}
-		for j := range utf8.RuneLen(r) {
-			symbols[n] = b.bytes[piece[i+j]] - 1
-			n++
-		}
+		i += size
 	}
 	g.begin(b.merges, lane, symbols[:n])
 	return true
