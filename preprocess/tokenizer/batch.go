@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"math"
+	"math/bits"
 	"unsafe"
 
 	"signalbox/internal/prefetch"
@@ -9,12 +10,13 @@ import (
 
 // batch is a number of pieces that go through the steps of [wordEncoder.encode] together.
 type batch struct {
-	bounds  [batchPieces + 1]int32 // where the first piece begins, and where each ends
+	// bounds is where the first piece begins, and where each ends. There is room for what a scanner writes more than it needs.
+	bounds  [batchPieces + 1 + windowSize]int32
 	keys    [batchPieces]wordKey
 	hashes  [batchPieces]uint64
 	ids     [batchPieces]uint32   // of each piece, or where in spill its ids are
-	missed  [batchPieces]uint8    // which pieces are not recent
-	several [batchPieces]uint8    // which pieces are recent and have several ids
+	missed  pieceBits             // which pieces are not recent
+	several pieceBits             // which pieces are recent and have several ids
 	kinds   [3][batchPieces]uint8 // of the missed ones: which are short, long and longer
 	sizes   [3]uint32             // how many there are of each kind
 	longs   [batchPieces]longKey  // of those that are too long for a key
@@ -22,6 +24,18 @@ type batch struct {
 }
 
 const batchPieces = 128
+
+// pieceBits has a bit for each piece of a batch.
+type pieceBits [batchPieces / 64]uint64
+
+func (set *pieceBits) add(i int) { set[i/64] |= 1 << (i % 64) }
+
+func (set *pieceBits) count() (n int) {
+	for _, part := range set {
+		n += bits.OnesCount64(part)
+	}
+	return n
+}
 
 // The kinds of pieces: those that a [wordKey] has room for, those that a [longKey] has room for, and longer ones.
 const (
@@ -84,30 +98,32 @@ func (r *recentWords) prepareGeneric(b *batch, s string, from int) {
 }
 
 // compareGeneric is compare without instructions of a particular processor.
-func (r *recentWords) compareGeneric(b *batch) (misses, splits uint64) {
+func (r *recentWords) compareGeneric(b *batch) {
+	b.missed, b.several = pieceBits{}, pieceBits{}
 	for i := range b.n {
-		key := b.keys[i]
 		slot := r.slot(b.hashes[i])
 		b.ids[i] = uint32(slot.high >> keyBits)
-		b.missed[misses%batchPieces], b.several[splits%batchPieces] = uint8(i), uint8(i)
-		difference := slot.differs(key)
-		miss := (difference | -difference) >> 63 // 0 or 1, without a branch
-		misses += miss
-		splits += slot.high >> 63 &^ miss
+		if slot.differs(b.keys[i]) != 0 {
+			b.missed.add(i)
+		} else if slot.high&severalIDs != 0 {
+			b.several.add(i)
+		}
 	}
-	return misses, splits
 }
 
-// byLength tells which pieces are of which kind.
-func (b *batch) byLength(pieces []uint8) {
+// byLength tells of which kind the missed pieces are.
+func (b *batch) byLength() {
 	var shorts, longs, longers uint32
-	for _, i := range pieces {
-		size := uint32(b.bounds[int(i)+1] - b.bounds[i])
-		isShort, isLonger := (size-shortWord-1)>>31, (cachedWord-size)>>31 // 1 or 0: no branch that nothing could foresee
-		b.kinds[shortPieces][shorts%batchPieces], b.kinds[longPieces][longs%batchPieces], b.kinds[longerPieces][longers%batchPieces] = i, i, i
-		shorts += isShort
-		longers += isLonger
-		longs += 1 - isShort - isLonger
+	for part, missed := range b.missed {
+		for ; missed != 0; missed &= missed - 1 {
+			i := uint8(64*part + bits.TrailingZeros64(missed))
+			size := uint32(b.bounds[int(i)+1] - b.bounds[i])
+			isShort, isLonger := (size-shortWord-1)>>31, (cachedWord-size)>>31 // 1 or 0: no branch that nothing could foresee
+			b.kinds[shortPieces][shorts%batchPieces], b.kinds[longPieces][longs%batchPieces], b.kinds[longerPieces][longers%batchPieces] = i, i, i
+			shorts += isShort
+			longers += isLonger
+			longs += 1 - isShort - isLonger
+		}
 	}
 	b.sizes = [3]uint32{shorts, longs, longers}
 }

@@ -71,17 +71,17 @@ var unmerged = func() (l lane) {
 // clear makes a lane ready for n symbols, which are to be put into their places.
 func (g *lanes) clear(m *merges, i uint8, n int) *lane {
 	l := &g.all[i]
-	if l.wide = n+2 > narrow; l.wide {
-		l.pairs, l.next, l.previous = unmerged.pairs, unmerged.next, unmerged.previous
-	} else {
-		*(*[narrow]uint32)(l.pairs[:]) = *(*[narrow]uint32)(unmerged.pairs[:])
-		*(*[narrow]uint8)(l.next[:]) = *(*[narrow]uint8)(unmerged.next[:])
-		*(*[narrow]uint8)(l.previous[:]) = *(*[narrow]uint8)(unmerged.previous[:])
-	}
+	l.wide = n+2 > narrow
+	l.unlink()
 	l.first = uint32(i) * (laneSize / 4)
 	l.end = uint8(n+1) % lanePlaces
 	l.symbols[0], l.symbols[l.end] = m.nobody, m.nobody
 	return l
+}
+
+// unlinkGeneric is unlink without instructions of a particular processor.
+func (l *lane) unlinkGeneric() {
+	l.pairs, l.next, l.previous = unmerged.pairs, unmerged.next, unmerged.previous
 }
 
 // beginBytes puts a piece of at most laneSymbols bytes into a lane. All of them are symbols, with an id of one less than what bytes holds.

@@ -56,3 +56,15 @@ func (l *lane) put(m *merges, wanted *wantedPairs, symbols []uint32) {
 
 //go:noescape
 func putBMI2(l *lane, m *merges, wanted *wantedPairs, symbols *uint32, n int)
+
+// unlink takes all pairs out of the lane and links all of its places, or the narrow ones if it is not wide.
+func (l *lane) unlink() {
+	if hasAVX2 {
+		unlinkAVX2(l, &unmerged)
+		return
+	}
+	l.unlinkGeneric()
+}
+
+//go:noescape
+func unlinkAVX2(l, unmerged *lane)

@@ -277,3 +277,30 @@ symbol:
 put:
 	MOVQ R15, wantedPairs_count(R14)
 	RET
+
+// func unlinkAVX2(l, unmerged *lane)
+TEXT ·unlinkAVX2(SB), NOSPLIT, $0-16
+	MOVQ l+0(FP), DI
+	MOVQ unmerged+8(FP), SI
+	VMOVDQU lane_pairs(SI), Y0
+	VMOVDQU lane_next(SI), Y1
+	VMOVDQU lane_previous(SI), Y2
+	VMOVDQU Y0, (lane_pairs+0)(DI)
+	VMOVDQU Y0, (lane_pairs+32)(DI)
+	VMOVDQU Y0, (lane_pairs+64)(DI)
+	VMOVDQU Y0, (lane_pairs+96)(DI)
+	VMOVDQU Y1, lane_next(DI)
+	VMOVDQU Y2, lane_previous(DI)
+	CMPB lane_wide(DI), $0
+	JEQ unlinked
+	VMOVDQU (lane_next+32)(SI), Y1
+	VMOVDQU (lane_previous+32)(SI), Y2
+	VMOVDQU Y0, (lane_pairs+128)(DI)
+	VMOVDQU Y0, (lane_pairs+160)(DI)
+	VMOVDQU Y0, (lane_pairs+192)(DI)
+	VMOVDQU Y0, (lane_pairs+224)(DI)
+	VMOVDQU Y1, (lane_next+32)(DI)
+	VMOVDQU Y2, (lane_previous+32)(DI)
+unlinked:
+	VZEROUPPER
+	RET

@@ -19,3 +19,6 @@ func (l *lane) put(m *merges, wanted *wantedPairs, symbols []uint32) {
 
 // askPairs does nothing.
 func (m *merges) askPairs(piece string) {}
+
+// unlink takes all pairs out of the lane and links all of its places.
+func (l *lane) unlink() { l.unlinkGeneric() }

@@ -54,7 +54,8 @@ func (w *wordEncoder) findShort(r *recentWords, b *batch) {
 		ids[0] = uint32(count)
 		b.ids[i] = spilled | uint32(at)
 		r.put(hash, key, severalIDs>>keyBits|uint32(count))
-		*r.pack(hash) = [recentIDs]uint32(ids[1:])
+		pack := [recentIDs]uint32(ids[1:])
+		*r.pack(hash) = pack
 		at += 1 + count
 	}
 	r.spill = spill[:at]

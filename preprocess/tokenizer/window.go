@@ -170,16 +170,22 @@ func windowed(starts func(w *window, text string, at int) uint64, slow scanner) 
 				continue
 			}
 			room := ends[at:]
-			n := 0
-			for ; places != 0 && n < len(room); places &= places - 1 {
-				room[n] = int32(i + bits.TrailingZeros64(places))
-				n++
-			}
+			n := listPlaces(room, int32(i), places)
 			at += n
 			i = int(room[n-1])
 		}
 		return at
 	}
+}
+
+// listPlacesGeneric is listPlaces without instructions of a particular processor.
+func listPlacesGeneric(room []int32, base int32, places uint64) int {
+	n := 0
+	for ; places != 0 && n < len(room); places &= places - 1 {
+		room[n] = base + int32(bits.TrailingZeros64(places))
+		n++
+	}
+	return n
 }
 
 // cl100kWindow is for [cl100k].

@@ -2,7 +2,10 @@ package tokenizer
 
 import "golang.org/x/sys/cpu"
 
-var hasAVX2 = cpu.X86.HasAVX2
+var (
+	hasAVX2  = cpu.X86.HasAVX2
+	hasVBMI2 = cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VBMI2
+)
 
 // classify tells the classes of the bytes.
 func (w *window) classify(b *[windowSize]byte) {
@@ -44,3 +47,17 @@ func leads(b *[windowSize]byte) uint64 {
 //
 //go:noescape
 func leadsAVX2(b *[windowSize]byte) uint64
+
+// listPlaces writes the places that have a bit, with base added to each, as far as there is room, and returns how many these are. What is in the
+// capacity of room behind its length is changed, too.
+func listPlaces(room []int32, base int32, places uint64) int {
+	if hasVBMI2 && cap(room) >= windowSize {
+		return min(listPlacesVBMI2(&room[0], base, places), len(room))
+	}
+	return listPlacesGeneric(room, base, places)
+}
+
+// listPlacesVBMI2 is listPlacesGeneric for room of windowSize, with an instruction that moves what has a bit to the front.
+//
+//go:noescape
+func listPlacesVBMI2(room *int32, base int32, places uint64) int

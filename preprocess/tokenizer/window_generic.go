@@ -10,3 +10,8 @@ func (c *wideClasses) gather(kinds *[windowSize]wideClass) { c.gatherGeneric(kin
 
 // leads tells which bytes begin a character beyond ASCII.
 func leads(b *[windowSize]byte) uint64 { return leadsGeneric(b) }
+
+// listPlaces writes the places that have a bit, with base added to each, as far as there is room, and returns how many these are.
+func listPlaces(room []int32, base int32, places uint64) int {
+	return listPlacesGeneric(room, base, places)
+}

@@ -111,3 +111,17 @@ func TestNeighboursAreCutAlikeByWindows(t *testing.T) {
 		}
 	})
 }
+
+// TestPlacesAreListedAlike holds the processor's own instructions for that against what is computed without them.
+func TestPlacesAreListedAlike(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		places := rapid.Uint64Min(1).Draw(t, "places") & rapid.SampledFrom([]uint64{^uint64(0), 0x1111111111111111, 1<<40 - 1}).Draw(t, "among")
+		base := rapid.Int32Range(0, 1<<30).Draw(t, "base")
+		size := rapid.IntRange(1, windowSize).Draw(t, "size")
+		fast, plain := make([]int32, size, rapid.IntRange(size, 2*windowSize).Draw(t, "capacity")), make([]int32, size)
+		n, want := listPlaces(fast, base, places), listPlacesGeneric(plain, base, places)
+		if n != want || !slices.Equal(fast[:n], plain[:n]) {
+			t.Fatalf("%x from %d on: %v, want %v", places, base, fast[:n], plain[:want])
+		}
+	})
+}

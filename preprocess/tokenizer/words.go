@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -82,7 +83,7 @@ func (w *wordEncoder) cut(b *batch, s string, at int, cuts []int32) []int32 {
 	b.n = 0
 	b.bounds[0] = int32(at)
 	for at < len(s) && b.n < batchPieces {
-		if n := w.scan(s, at, b.bounds[b.n+1:]); len(cuts) == 0 || b.bounds[b.n+n] <= cuts[0] {
+		if n := w.scan(s, at, b.bounds[b.n+1:batchPieces+1]); len(cuts) == 0 || b.bounds[b.n+n] <= cuts[0] {
 			b.n += n
 		} else {
 			cuts = b.insert(n, cuts)
@@ -94,9 +95,9 @@ func (w *wordEncoder) cut(b *batch, s string, at int, cuts []int32) []int32 {
 
 // look finds out which pieces are recent words, and asks for where the others may be.
 func (w *wordEncoder) look(r *recentWords, b *batch, s string) {
-	missed, several := r.compare(b)
-	r.unpack(b, several)
-	b.byLength(missed)
+	r.compare(b)
+	r.unpack(b)
+	b.byLength()
 	w.askShort(b)
 	w.askLong(b, s)
 }
@@ -130,6 +131,7 @@ type recentWords struct {
 const (
 	recentBits = 13
 	recentIDs  = shortIDs
+	wordSize   = 16 // of a wordKey in bytes
 	// windowPieces is how many pieces wait until what is fresh of them has been merged: enough to fill all lanes.
 	windowPieces = 8 * batchPieces
 	// severalIDs in the high half of a recent word marks one that has several ids; how many is in place of the id.
@@ -139,9 +141,13 @@ const (
 )
 
 // slot and pack return the places of words with a hash.
-func (r *recentWords) slot(hash uint64) *wordKey { return &r.slots[hash>>(64-recentBits)] }
+func (r *recentWords) slot(hash uint64) *wordKey {
+	return &r.slots[hash/wordSize%uint64(len(r.slots))] // bits that already are a distance in bytes
+}
 
-func (r *recentWords) pack(hash uint64) *[recentIDs]uint32 { return &r.packs[hash>>(64-recentBits)] }
+func (r *recentWords) pack(hash uint64) *[recentIDs]uint32 {
+	return &r.packs[hash/wordSize%uint64(len(r.packs))]
+}
 
 // put stores a word with its id or a mark of several, in the place of what had the same hash.
 func (r *recentWords) put(hash uint64, key wordKey, id uint32) {
@@ -157,17 +163,20 @@ func (r *recentWords) keep(hash uint64, key wordKey, ids []uint32) {
 }
 
 // unpack adds the ids of pieces that are recent words and have several to the spill.
-func (r *recentWords) unpack(b *batch, pieces []uint8) {
+func (r *recentWords) unpack(b *batch) {
 	at := len(r.spill)
-	spill := slices.Grow(r.spill, (1+recentIDs)*len(pieces)+recentIDs)
+	spill := slices.Grow(r.spill, (1+recentIDs)*b.several.count()+recentIDs)
 	spill = spill[:cap(spill)]
-	for _, i := range pieces {
-		count := b.ids[i] & (severalIDs>>keyBits - 1)
-		b.ids[i] = spilled | uint32(at)
-		ids := spill[at : at+1+recentIDs]
-		ids[0] = count
-		*(*[recentIDs]uint32)(ids[1:]) = *r.pack(b.hashes[i])
-		at += 1 + int(count)
+	for part, several := range b.several {
+		for ; several != 0; several &= several - 1 {
+			i := 64*part + bits.TrailingZeros64(several)
+			count := b.ids[i] & (severalIDs>>keyBits - 1)
+			b.ids[i] = spilled | uint32(at)
+			ids, pack := spill[at:at+1+recentIDs], *r.pack(b.hashes[i])
+			ids[0] = count
+			*(*[recentIDs]uint32)(ids[1:]) = pack
+			at += 1 + int(count)
+		}
 	}
 	r.spill = spill[:at]
 }

@@ -12,11 +12,20 @@ func (b *batch) prepareFast(r *recentWords, s string) int {
 	return n
 }
 
-// compare writes the ids of those pieces that are recent words of one id, and returns which pieces are not among the recent words, and which are
+// compare writes the ids of those pieces that are recent words of one id, and finds out which pieces are not among the recent words, and which are
 // and have several ids.
-func (r *recentWords) compare(b *batch) (missed, several []uint8) {
-	misses, splits := compareAMD64(b, &r.slots[0], b.n)
-	return b.missed[:misses], b.several[:splits]
+func (r *recentWords) compare(b *batch) {
+	b.missed, b.several = pieceBits{}, pieceBits{}
+	compareAMD64(b, &r.slots[0], b.n)
+	// Bits come from above, so that those of the last part are not where they belong if there are few.
+	last, few := b.n/64, b.n%64
+	if few > 0 {
+		b.missed[last] >>= 64 - few
+		b.several[last] >>= 64 - few
+	}
+	for i := range b.several {
+		b.several[i] &^= b.missed[i]
+	}
 }
 
 // findWhole writes the ids of those of the short pieces that are one token and makes them recent words. The others stay in b.
@@ -42,8 +51,10 @@ func writeFewAMD64(ids *[windowPieces]uint32, i, n int, spill, room *uint32) (ne
 //go:noescape
 func prepareAMD64(b *batch, slots *wordKey, text *byte, n int)
 
+// compareAMD64 does most of compare: pieces in b.several may be missed.
+//
 //go:noescape
-func compareAMD64(b *batch, slots *wordKey, n int) (misses, splits uint64)
+func compareAMD64(b *batch, slots *wordKey, n int)
 
 //go:noescape
 func findWholeAVX2(b *batch, slots *wordKey, lines *wholeLine, shift uint64, n uint32) (others uint32)

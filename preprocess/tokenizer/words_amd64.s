@@ -1,6 +1,8 @@
 #include "textflag.h"
 #include "go_asm.h"
 
+#define SLOTS (((1<<const_recentBits)-1)*const_wordSize)
+
 // func prepareAMD64(b *batch, slots *wordKey, text *byte, n int)
 TEXT ·prepareAMD64(SB), NOSPLIT, $0-32
 	MOVQ b+0(FP), R8
@@ -9,95 +11,90 @@ TEXT ·prepareAMD64(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), R12
 	LEAQ ·keyParts(SB), R13
 	MOVL batch_bounds(R8), R9
-	XORL CX, CX
+	MOVQ $const_hashLow, BX
+	MOVQ $const_hashHigh, R14
+	MOVL $(const_shortWord+1), R15
+	SHLQ $1, R12
+	XORL CX, CX // twice the piece
 	CMPQ CX, R12
 	JGE prepared
 
 prepare:
-	// The key, in BX and R15. R11 becomes the place of the masks of its length, R9 where the next piece begins.
-	MOVL (batch_bounds+4)(R8)(CX*4), DI
+	// The key, in AX and DX. R11 becomes the place of the masks of its length, R9 where the next piece begins.
+	MOVL (batch_bounds+4)(R8)(CX*2), DI
 	MOVL DI, R11
 	SUBL R9, R11
-	MOVL $(const_shortWord+1), AX
-	CMPL R11, AX
-	CMOVLHI AX, R11
+	CMPL R11, R15
+	CMOVLHI R15, R11
 	SHLL $5, R11
-	MOVQ (SI)(R9*1), BX
-	MOVQ 8(SI)(R9*1), R15
+	MOVQ (SI)(R9*1), AX
+	MOVQ 8(SI)(R9*1), DX
 	MOVL DI, R9
-	ANDQ (R13)(R11*1), BX
-	ANDQ 8(R13)(R11*1), R15
-	ORQ 16(R13)(R11*1), R15
-	MOVQ CX, DI
-	SHLQ $4, DI
-	MOVQ BX, batch_keys(R8)(DI*1)
-	MOVQ R15, (batch_keys+8)(R8)(DI*1)
+	ANDQ (R13)(R11*1), AX
+	ANDQ 8(R13)(R11*1), DX
+	ORQ 16(R13)(R11*1), DX
+	MOVQ AX, batch_keys(R8)(CX*8)
+	MOVQ DX, (batch_keys+8)(R8)(CX*8)
 
 	// Its hash.
-	MOVQ $const_hashLow, AX
 	XORQ BX, AX
-	MOVQ $const_hashHigh, DX
-	XORQ R15, DX
+	XORQ R14, DX
 	MULQ DX
 	XORQ DX, AX
-	MOVQ AX, batch_hashes(R8)(CX*8)
-	SHRQ $(64-const_recentBits), AX
-	SHLQ $4, AX
+	MOVQ AX, batch_hashes(R8)(CX*4)
+	ANDL $SLOTS, AX
 	PREFETCHT0 (R10)(AX*1)
-	INCQ CX
+	ADDQ $2, CX
 	CMPQ CX, R12
 	JLT prepare
 
 prepared:
 	RET
 
-// func compareAMD64(b *batch, slots *wordKey, n int) (misses, splits uint64)
-TEXT ·compareAMD64(SB), NOSPLIT, $0-40
+// func compareAMD64(b *batch, slots *wordKey, n int)
+TEXT ·compareAMD64(SB), NOSPLIT, $0-24
 	MOVQ b+0(FP), R8
 	MOVQ slots+8(FP), SI
 	MOVQ n+16(FP), R9
-	XORL CX, CX
-	XORL R10, R10 // how many are missed
-	XORL R12, R12 // how many have several ids
+	LEAQ batch_missed(R8), R11
+	SHLQ $1, R9
+	XORL CX, CX // twice the piece
 	CMPQ CX, R9
 	JGE compared
 
+part:
+	LEAQ 128(CX), R13
+	CMPQ R13, R9
+	CMOVQGT R9, R13
+	XORL R10, R10 // which are missed
+	XORL R12, R12 // which have several ids
 compare:
 	// In DI is the upper half of what is in its place.
-	MOVQ batch_hashes(R8)(CX*8), AX
-	SHRQ $(64-const_recentBits), AX
-	SHLQ $4, AX
-	MOVQ CX, DX
-	SHLQ $4, DX
-	MOVQ batch_keys(R8)(DX*1), BX
-	MOVQ (batch_keys+8)(R8)(DX*1), R15
+	MOVL batch_hashes(R8)(CX*4), AX
+	ANDL $SLOTS, AX
+	MOVQ batch_keys(R8)(CX*8), BX
+	MOVQ (batch_keys+8)(R8)(CX*8), R15
 	MOVQ 8(SI)(AX*1), DI
-
-	// BX becomes zero if that is the word, then all bits if it is not.
 	XORQ (SI)(AX*1), BX
 	XORQ DI, R15
 	SHLQ $(64-const_keyBits), R15
 	ORQ R15, BX
-	NEGQ BX
-	SBBQ BX, BX
-
-	MOVB CX, batch_missed(R8)(R10*1)
-	MOVB CX, batch_several(R8)(R12*1)
-	SUBQ BX, R10
-	MOVQ DI, AX
-	SHRQ $63, AX
-	NOTQ BX
-	ANDQ BX, AX
-	ADDQ AX, R12
+	NEGQ BX // carries if that is not the word
+	RCRQ $1, R10
+	BTQ $63, DI
+	RCRQ $1, R12
 	SHRQ $const_keyBits, DI
-	MOVL DI, batch_ids(R8)(CX*4)
-	INCQ CX
-	CMPQ CX, R9
+	MOVL DI, batch_ids(R8)(CX*2)
+	ADDQ $2, CX
+	CMPQ CX, R13
 	JLT compare
 
+	MOVQ R10, (R11)
+	MOVQ R12, (batch_several-batch_missed)(R11)
+	ADDQ $8, R11
+	CMPQ CX, R9
+	JLT part
 compared:
-	MOVQ R10, misses+24(FP)
-	MOVQ R12, splits+32(FP)
 	RET
 
 DATA keyMask<>+0(SB)/8, $0xFFFFFFFFFFFFFFFF
@@ -159,8 +156,7 @@ word:
 	MOVL BX, batch_ids(R8)(R11*4)
 
 	// What is found becomes a recent word.
-	SHRQ $(64-const_recentBits), DI
-	SHLQ $4, DI
+	ANDL $SLOTS, DI
 	ADDQ slots+8(FP), DI
 	MOVQ batch_keys(R8)(DX*1), BX
 	MOVQ (DI), DX

@@ -5,12 +5,9 @@ package tokenizer
 // prepareFast does what prepare does for as many pieces as there is a faster way for. It returns how many these are.
 func (b *batch) prepareFast(r *recentWords, s string) int { return 0 }
 
-// compare writes the ids of those pieces that are recent words of one id, and returns which pieces are not among the recent words, and which are
+// compare writes the ids of those pieces that are recent words of one id, and finds out which pieces are not among the recent words, and which are
 // and have several ids.
-func (r *recentWords) compare(b *batch) (missed, several []uint8) {
-	misses, splits := r.compareGeneric(b)
-	return b.missed[:misses], b.several[:splits]
-}
+func (r *recentWords) compare(b *batch) { r.compareGeneric(b) }
 
 // findWhole writes the ids of those of the short pieces that are one token and makes them recent words. The others stay in b.
 func (w *wholeWords) findWhole(r *recentWords, b *batch) {
