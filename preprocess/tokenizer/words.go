@@ -129,7 +129,7 @@ type recentWords struct {
 }
 
 const (
-	recentBits = 13
+	recentBits = 14
 	recentIDs  = shortIDs
 	wordSize   = 16 // of a wordKey in bytes
 	// windowPieces is how many pieces wait until what is fresh of them has been merged: enough to fill all lanes.
