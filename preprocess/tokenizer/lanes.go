@@ -38,14 +38,14 @@ type lane struct {
 	ids            [lanePlaces]uint32 // what these pairs become
 	symbols        [lanePlaces]uint32
 	next, previous [lanePlaces]uint8
-	word           int    // what the user of the lane knows it by
+	word           uint32 // what the user of the lane knows it by
 	first          uint32 // which place of all the first one is
 	wide           bool   // more than the narrow places are in use
 	end            uint8  // the place behind the last symbol
-	_              [laneSize - 3*4*lanePlaces - 2*lanePlaces - 16]byte
+	_              [laneSize - 3*4*lanePlaces - 2*lanePlaces - 10]byte
 }
 
-// Places of all lanes are counted as numbers of 32 bits are in memory.
+// The places of all lanes are counted on from lane to lane, for which a lane has to have its size.
 var _ = [1]struct{}{}[unsafe.Sizeof(lane{})-laneSize]
 
 // wantedPairs are those that are to be looked up: what was merged last makes them with what is beside it. Pairs that [merges.filter] has not are

@@ -108,7 +108,7 @@ func (w *wordEncoder) take(r *recentWords, s string, words []freshWord, at int, 
 				continue
 			}
 		}
-		r.lanes.all[lane].word = at
+		r.lanes.all[lane].word = uint32(at)
 		if w.mark == "" && w.bpe.fill(&r.lanes, lane, text) || w.mark != "" && w.bpe.fillMarked(&r.lanes, lane, text) {
 			if at+1 < len(words) && w.mark == "" {
 				next := &words[at+1]

@@ -54,7 +54,7 @@ func (w *wordEncoder) findShort(r *recentWords, b *batch) {
 		ids[0] = uint32(count)
 		b.ids[i] = spilled | uint32(at)
 		r.put(hash, key, severalIDs>>keyBits|uint32(count))
-		pack := [recentIDs]uint32(ids[1:])
+		pack := [recentIDs]uint32(ids[1:]) // copied at once: it might be the same memory, for all the compiler knows
 		*r.pack(hash) = pack
 		at += 1 + count
 	}

@@ -172,7 +172,7 @@ func (r *recentWords) unpack(b *batch) {
 			i := 64*part + bits.TrailingZeros64(several)
 			count := b.ids[i] & (severalIDs>>keyBits - 1)
 			b.ids[i] = spilled | uint32(at)
-			ids, pack := spill[at:at+1+recentIDs], *r.pack(b.hashes[i])
+			ids, pack := spill[at:at+1+recentIDs], *r.pack(b.hashes[i]) // copied at once: it might be the same memory, for all the compiler knows
 			ids[0] = count
 			*(*[recentIDs]uint32)(ids[1:]) = pack
 			at += 1 + int(count)
