@@ -135,13 +135,7 @@ func (b *bpe) begin(s *bpeScratch, piece string, starts bool) {
 			}
 			name = string(s.buf)
 		}
-		var id uint32
-		known := false
-		if r < rune(len(b.wide)) && r != utf8.RuneError { // which may stand for a byte that is no character
-			id, known = b.wide[r]-1, b.wide[r] > 0
-		} else {
-			id, known = b.vocab.id(name)
-		}
+		id, known := b.symbol(name, r)
 		switch {
 		case known:
 			if unknownAt >= 0 {
@@ -167,6 +161,15 @@ func (b *bpe) begin(s *bpeScratch, piece string, starts bool) {
 	if unknownAt >= 0 {
 		add(b.unknown, unknownAt)
 	}
+}
+
+// symbol returns the id of a character, which the vocabulary has by that name.
+func (b *bpe) symbol(name string, r rune) (id uint32, known bool) {
+	if b.wide == nil || r == utf8.RuneError { // which may stand for a byte that is no character
+		return b.vocab.id(name)
+	}
+	id = b.character(r)
+	return id - 1, id > 0
 }
 
 func (b *bpe) allBytes(s string) bool {

@@ -97,11 +97,8 @@ func TestClassesAreGatheredAlike(t *testing.T) {
 // neighbours as they might be.
 func TestNeighboursAreCutAlikeByWindows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := &neighbours{wide: make([]uint64, 1<<wideBitmapBits/64)}
-		for i := range n.wide {
-			n.wide[i] = rapid.SampledFrom([]uint64{0, 0x5555555555555555, ^uint64(0)}).Draw(t, "wide")
-			break
-		}
+		wide := rapid.SampledFrom([]uint64{0, 0x5555555555555555, ^uint64(0)}).Draw(t, "wide")
+		n := &neighbours{wide: slices.Repeat([]uint64{wide}, 1<<wideBitmapBits/64)}
 		for _, pair := range rapid.SliceOfN(rapid.IntRange(0, (writtenMark+1)*(writtenMark+1)-1), 0, 2000).Draw(t, "pairs") {
 			n.next[pair/(writtenMark+1)][pair%(writtenMark+1)] = 1
 		}

@@ -140,14 +140,12 @@ const (
 	spilled = 1 << 31
 )
 
-// slot and pack return the places of words with a hash.
-func (r *recentWords) slot(hash uint64) *wordKey {
-	return &r.slots[hash/wordSize%uint64(len(r.slots))] // bits that already are a distance in bytes
-}
+// recentPlace returns where words with a hash are: bits that already are a distance in bytes.
+func recentPlace(hash uint64) uint64 { return hash / wordSize % (1 << recentBits) }
 
-func (r *recentWords) pack(hash uint64) *[recentIDs]uint32 {
-	return &r.packs[hash/wordSize%uint64(len(r.packs))]
-}
+func (r *recentWords) slot(hash uint64) *wordKey { return &r.slots[recentPlace(hash)] }
+
+func (r *recentWords) pack(hash uint64) *[recentIDs]uint32 { return &r.packs[recentPlace(hash)] }
 
 // put stores a word with its id or a mark of several, in the place of what had the same hash.
 func (r *recentWords) put(hash uint64, key wordKey, id uint32) {
