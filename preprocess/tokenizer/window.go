@@ -172,7 +172,10 @@ func windowed(starts func(w *window, text string, at int) uint64, slow scanner) 
 			room := ends[at:]
 			n := listPlaces(room, int32(i), places)
 			at += n
-			i = int(room[n-1])
+			if at == len(ends) {
+				break
+			}
+			i += bits.Len64(places) - 1 // without waiting for what has been written
 		}
 		return at
 	}

@@ -9,12 +9,20 @@ var (
 
 // classify tells the classes of the bytes.
 func (w *window) classify(b *[windowSize]byte) {
-	if hasAVX2 {
+	switch {
+	case hasVBMI2:
+		classifyAVX512(w, b)
+	case hasAVX2:
 		classifyAVX2(w, b)
-	} else {
+	default:
 		w.classifyGeneric(b)
 	}
 }
+
+// classifyAVX512 is classifyGeneric with instructions that work on 64 bytes at once.
+//
+//go:noescape
+func classifyAVX512(w *window, b *[windowSize]byte)
 
 // classifyAVX2 is classifyGeneric with instructions that work on 32 bytes at once.
 //

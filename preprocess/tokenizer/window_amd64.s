@@ -1,4 +1,5 @@
 #include "textflag.h"
+#include "go_asm.h"
 
 // Classes of ASCII characters by the two halves of their codes. Each bit stands for a rectangle of low and high halves:
 //
@@ -14,25 +15,41 @@ DATA lowHalves<>+0(SB)/8, $0xE3E1E1E1E1E1E171
 DATA lowHalves<>+8(SB)/8, $0x8181858989C5E9E1
 DATA lowHalves<>+16(SB)/8, $0xE3E1E1E1E1E1E171
 DATA lowHalves<>+24(SB)/8, $0x8181858989C5E9E1
-GLOBL lowHalves<>(SB), RODATA|NOPTR, $32
+DATA lowHalves<>+32(SB)/8, $0xE3E1E1E1E1E1E171
+DATA lowHalves<>+40(SB)/8, $0x8181858989C5E9E1
+DATA lowHalves<>+48(SB)/8, $0xE3E1E1E1E1E1E171
+DATA lowHalves<>+56(SB)/8, $0x8181858989C5E9E1
+GLOBL lowHalves<>(SB), RODATA|NOPTR, $64
 
 DATA highHalves<>+0(SB)/8, $0x408040802012010D
 DATA highHalves<>+8(SB)/8, $0x0000000000000000
 DATA highHalves<>+16(SB)/8, $0x408040802012010D
 DATA highHalves<>+24(SB)/8, $0x0000000000000000
-GLOBL highHalves<>(SB), RODATA|NOPTR, $32
+DATA highHalves<>+32(SB)/8, $0x408040802012010D
+DATA highHalves<>+40(SB)/8, $0x0000000000000000
+DATA highHalves<>+48(SB)/8, $0x408040802012010D
+DATA highHalves<>+56(SB)/8, $0x0000000000000000
+GLOBL highHalves<>(SB), RODATA|NOPTR, $64
 
 DATA halfMask<>+0(SB)/8, $0x0F0F0F0F0F0F0F0F
 DATA halfMask<>+8(SB)/8, $0x0F0F0F0F0F0F0F0F
 DATA halfMask<>+16(SB)/8, $0x0F0F0F0F0F0F0F0F
 DATA halfMask<>+24(SB)/8, $0x0F0F0F0F0F0F0F0F
-GLOBL halfMask<>(SB), RODATA|NOPTR, $32
+DATA halfMask<>+32(SB)/8, $0x0F0F0F0F0F0F0F0F
+DATA halfMask<>+40(SB)/8, $0x0F0F0F0F0F0F0F0F
+DATA halfMask<>+48(SB)/8, $0x0F0F0F0F0F0F0F0F
+DATA halfMask<>+56(SB)/8, $0x0F0F0F0F0F0F0F0F
+GLOBL halfMask<>(SB), RODATA|NOPTR, $64
 
 DATA deletes<>+0(SB)/8, $0x7F7F7F7F7F7F7F7F
 DATA deletes<>+8(SB)/8, $0x7F7F7F7F7F7F7F7F
 DATA deletes<>+16(SB)/8, $0x7F7F7F7F7F7F7F7F
 DATA deletes<>+24(SB)/8, $0x7F7F7F7F7F7F7F7F
-GLOBL deletes<>(SB), RODATA|NOPTR, $32
+DATA deletes<>+32(SB)/8, $0x7F7F7F7F7F7F7F7F
+DATA deletes<>+40(SB)/8, $0x7F7F7F7F7F7F7F7F
+DATA deletes<>+48(SB)/8, $0x7F7F7F7F7F7F7F7F
+DATA deletes<>+56(SB)/8, $0x7F7F7F7F7F7F7F7F
+GLOBL deletes<>(SB), RODATA|NOPTR, $64
 
 // TOPBITS writes to AX the highest bit of each byte.
 #define TOPBITS(low, high) \
@@ -120,6 +137,61 @@ TEXT ·classifyAVX2(SB), NOSPLIT, $0-16
 	VPSLLW $1, Y1, Y1
 	TOPBITS(Y0, Y1)
 	MOVQ AX, 72(DI)
+	VZEROUPPER
+	RET
+
+// BITS writes to to which bytes of from have the bit that is shifted to the top.
+#define BITS(shift, from, to) \
+	VPSLLW shift, from, Z6  \
+	VPMOVB2M Z6, to
+
+// func classifyAVX512(w *window, b *[windowSize]byte)
+TEXT ·classifyAVX512(SB), NOSPLIT, $0-16
+	MOVQ w+0(FP), DI
+	MOVQ b+8(FP), SI
+	VMOVDQU64 (SI), Z0
+	VMOVDQU64 halfMask<>(SB), Z1
+	VMOVDQU64 lowHalves<>(SB), Z2
+	VMOVDQU64 highHalves<>(SB), Z3
+	VPCMPEQB deletes<>(SB), Z0, K7
+	VPMOVB2M Z0, K6
+	VPANDQ Z1, Z0, Z4
+	VPSRLW $4, Z0, Z5
+	VPANDQ Z1, Z5, Z5
+	VPSHUFB Z4, Z2, Z4
+	VPSHUFB Z5, Z3, Z5
+	VPANDQ Z4, Z5, Z5
+	KMOVQ K6, window_wide(DI)
+	BITS($1, Z0, K1)
+	KMOVQ K1, window_leads(DI)
+
+	// Letters; capitals are those without the bit 0x20.
+	VPMOVB2M Z5, K1
+	BITS($1, Z5, K2)
+	BITS($2, Z0, K3)
+	KORQ K1, K2, K1
+	KANDNQ K1, K3, K3
+	KMOVQ K1, window_letter(DI)
+	KMOVQ K3, window_upper(DI)
+
+	BITS($2, Z5, K1)
+	KMOVQ K1, window_digit(DI)
+	BITS($3, Z5, K1)
+	BITS($4, Z5, K2)
+	BITS($5, Z5, K3)
+	KMOVQ K1, window_space(DI)
+	KORQ K1, K2, K1
+	KMOVQ K1, window_blank(DI)
+	KMOVQ K3, window_newline(DI)
+	BITS($6, Z5, K1)
+	KMOVQ K1, window_quote(DI)
+
+	// Control characters, the last of ASCII among them, that are no white space.
+	BITS($7, Z5, K1)
+	KORQ K2, K3, K2
+	KANDNQ K1, K2, K1
+	KORQ K1, K7, K1
+	KMOVQ K1, window_control(DI)
 	VZEROUPPER
 	RET
 
