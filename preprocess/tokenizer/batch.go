@@ -3,9 +3,6 @@ package tokenizer
 import (
 	"math"
 	"math/bits"
-	"unsafe"
-
-	"signalbox/internal/prefetch"
 )
 
 // batch is a number of pieces that go through the steps of [wordEncoder.encode] together.
@@ -79,31 +76,14 @@ func (b *batch) insert(n int, cuts []int32) []int32 {
 	return cuts
 }
 
-// prepare computes the keys and hashes of the pieces and asks for their places among the recent words.
-func (r *recentWords) prepare(b *batch, s string) {
-	r.prepareGeneric(b, s, b.prepareFast(r, s))
-}
-
-// prepareGeneric is prepare, from a piece on, without instructions of a particular processor.
-func (r *recentWords) prepareGeneric(b *batch, s string, from int) {
+// findGeneric is find, from a piece on, without instructions of a particular processor. Nothing is in b.missed and b.several of these pieces.
+func (r *recentWords) findGeneric(b *batch, s string, from int) {
 	for i := from; i < b.n; i++ {
-		at, end := int(b.bounds[i]), int(b.bounds[i+1])
-		key := longPieceKey
-		if size := end - at; size <= shortWord {
-			key = makeWordKey(s, at, size)
-		}
+		key := makeWordKey(s, int(b.bounds[i]), int(b.bounds[i+1]-b.bounds[i]))
 		b.keys[i], b.hashes[i] = key, key.hash()
-		prefetch.One(unsafe.Pointer(r.slot(b.hashes[i])))
-	}
-}
-
-// compareGeneric is compare without instructions of a particular processor.
-func (r *recentWords) compareGeneric(b *batch) {
-	b.missed, b.several = pieceBits{}, pieceBits{}
-	for i := range b.n {
 		slot := r.slot(b.hashes[i])
 		b.ids[i] = uint32(slot.high >> keyBits)
-		if slot.differs(b.keys[i]) != 0 {
+		if slot.differs(key) != 0 {
 			b.missed.add(i)
 		} else if slot.high&severalIDs != 0 {
 			b.several.add(i)
@@ -111,8 +91,8 @@ func (r *recentWords) compareGeneric(b *batch) {
 	}
 }
 
-// byLength tells of which kind the missed pieces are.
-func (b *batch) byLength() {
+// byLengthGeneric is byLength without instructions of a particular processor.
+func (b *batch) byLengthGeneric() {
 	var shorts, longs, longers uint32
 	for part, missed := range b.missed {
 		for ; missed != 0; missed &= missed - 1 {

@@ -15,8 +15,8 @@ const longestRemembered = 256
 // What is neither recent nor a whole word is looked for in what all goroutines share. As with recent words, steps are for all pieces of a kind,
 // and all that may have to be read is asked for before any of it is needed.
 
-// askShort asks for what the short pieces may be in.
-func (w *wordEncoder) askShort(b *batch) {
+// askShortGeneric is askShort without instructions of a particular processor.
+func (w *wordEncoder) askShortGeneric(b *batch) {
 	for _, i := range b.of(shortPieces) {
 		prefetch.Both(unsafe.Pointer(w.whole.line(b.hashes[i])), unsafe.Pointer(w.cache.shortAt(b.hashes[i])))
 	}

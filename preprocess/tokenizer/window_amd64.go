@@ -69,3 +69,11 @@ func listPlaces(room []int32, base int32, places uint64) int {
 //
 //go:noescape
 func listPlacesVBMI2(room *int32, base int32, places uint64) int
+
+// upTo64 are the numbers below 64.
+var upTo64 = func() (numbers [64]uint8) {
+	for i := range numbers {
+		numbers[i] = uint8(i)
+	}
+	return numbers
+}()

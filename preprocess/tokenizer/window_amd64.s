@@ -232,24 +232,13 @@ TEXT ·leadsAVX2(SB), NOSPLIT, $0-16
 	VZEROUPPER
 	RET
 
-// The numbers from 0 to 63.
-DATA counting<>+0(SB)/8, $0x0706050403020100
-DATA counting<>+8(SB)/8, $0x0F0E0D0C0B0A0908
-DATA counting<>+16(SB)/8, $0x1716151413121110
-DATA counting<>+24(SB)/8, $0x1F1E1D1C1B1A1918
-DATA counting<>+32(SB)/8, $0x2726252423222120
-DATA counting<>+40(SB)/8, $0x2F2E2D2C2B2A2928
-DATA counting<>+48(SB)/8, $0x3736353433323130
-DATA counting<>+56(SB)/8, $0x3F3E3D3C3B3A3938
-GLOBL counting<>(SB), RODATA|NOPTR, $64
-
 // func listPlacesVBMI2(room *int32, base int32, places uint64) int
 TEXT ·listPlacesVBMI2(SB), NOSPLIT, $0-32
 	MOVQ room+0(FP), DI
 	MOVL base+8(FP), BX
 	MOVQ places+16(FP), AX
 	KMOVQ AX, K1
-	VMOVDQU8 counting<>(SB), Z0
+	VMOVDQU8 ·upTo64(SB), Z0
 	VPCOMPRESSB.Z Z0, K1, Z1
 	VPBROADCASTD BX, Z3
 	POPCNTQ AX, CX

@@ -47,11 +47,11 @@ func newWordCache() *wordCache {
 
 // shortAt and longAt return the places of words with a hash.
 func (c *wordCache) shortAt(hash uint64) *shortSet {
-	return &c.short[hash*0x9E3779B97F4A7C15>>(64-shortBits)]
+	return &c.short[hash*hashLow>>(64-shortBits)]
 }
 
 func (c *wordCache) longAt(hash uint64) *longSlot {
-	return &c.long[hash*0x9E3779B97F4A7C15>>(64-longBits)]
+	return &c.long[hash*hashLow>>(64-longBits)]
 }
 
 // longKey is the text of a word, filled up with zeros, and its length.

@@ -5,14 +5,16 @@ import (
 	"math/bits"
 )
 
-// makeWordKey makes the key of a word of up to shortWord bytes.
+// makeWordKey makes the key of a word of n bytes. Those that are longer than shortWord get a key of their first bytes and a length of shortWord+1,
+// which no table has.
 func makeWordKey(s string, at, n int) (key wordKey) {
+	n = min(n, shortWord+1)
 	if at+16 <= len(s) {
 		parts := &keyParts[n]
 		return wordKey{eight(s, at) & parts.low, eight(s, at+8)&parts.high | parts.size}
 	}
 	var b [16]byte
-	copy(b[:], s[at:at+n])
+	copy(b[:shortWord], s[at:at+n])
 	return wordKey{binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:]) | uint64(n)<<32}
 }
 
@@ -25,28 +27,25 @@ type wordKey struct{ low, high uint64 }
 // keyBits is how many bits of a key's high are in use; tables have an id above them.
 const keyBits = 36
 
-// longPieceKey stands for all pieces that are too long for a key. No table has it.
-var longPieceKey = wordKey{high: 1<<keyBits - 1}
-
 // differs is zero if what is in a table is the word.
 func (entry *wordKey) differs(key wordKey) uint64 {
 	return entry.low ^ key.low | (entry.high^key.high)<<(64-keyBits)
 }
 
-// keyParts are the masks of the text of a word by its length, and the length as it is in a key; the last one is for longer words.
+// keyParts are the masks of the text of a word by its length, and the length as it is in a key.
 var keyParts = func() (parts [16]struct{ low, high, size, _ uint64 }) {
-	for n := range shortWord + 1 {
-		parts[n].low, parts[n].high = firstBytes(n), firstBytes(n-8)
+	for n := range shortWord + 2 {
+		parts[n].low, parts[n].high = firstBytes(n), firstBytes(min(n, shortWord)-8)
 		parts[n].size = uint64(n) << 32
 	}
-	parts[shortWord+1].size = longPieceKey.high
 	return parts
 }()
 
 // firstBytes has all bits set of the first n bytes of eight.
 func firstBytes(n int) uint64 { return 1<<(8*max(n, 0)) - 1 }
 
-func (k wordKey) hash() uint64 {
+// product is a hash that all processors make quickly.
+func (k wordKey) product() uint64 {
 	high, low := bits.Mul64(k.low^hashLow, k.high^hashHigh)
 	return high ^ low
 }

@@ -57,13 +57,11 @@ func (w *wordEncoder) encodeWith(r *recentWords, dst []uint32, s string, cuts []
 	dst = slices.Grow(dst, len(s)/4+16)
 	this, next := &r.batches[0], &r.batches[1]
 	cuts = w.cut(this, s, 0, cuts)
-	r.prepare(this, s)
 	w.look(r, this, s)
 	for this.n > 0 {
 		cuts = w.cut(next, s, int(this.bounds[this.n]), cuts)
-		r.prepare(next, s)
 		w.settle(r, this, s)
-		if len(r.ids)-r.count < batchPieces || next.n == 0 {
+		if windowPieces-r.count < batchPieces || next.n == 0 {
 			w.merge(r, s)
 			dst = r.write(dst)
 		}
@@ -95,7 +93,7 @@ func (w *wordEncoder) cut(b *batch, s string, at int, cuts []int32) []int32 {
 
 // look finds out which pieces are recent words, and asks for where the others may be.
 func (w *wordEncoder) look(r *recentWords, b *batch, s string) {
-	r.compare(b)
+	r.find(b, s)
 	r.unpack(b)
 	b.byLength()
 	w.askShort(b)
@@ -119,8 +117,8 @@ type recentWords struct {
 	packs [1 << recentBits][recentIDs]uint32 // the ids of words that have several
 
 	batches  [2]batch
-	ids      [windowPieces]uint32 // of each piece, or where in spill its ids are
-	count    int                  // of pieces in ids
+	ids      [windowPieces + idRoom]uint32 // of each piece, or where in spill its ids are
+	count    int                           // of pieces in ids
 	fresh    []freshWord
 	repeats  []repeat // of those that are to be merged
 	repeated int      // how many ids they have
@@ -134,6 +132,8 @@ const (
 	wordSize   = 16 // of a wordKey in bytes
 	// windowPieces is how many pieces wait until what is fresh of them has been merged: enough to fill all lanes.
 	windowPieces = 8 * batchPieces
+	// idRoom is how many more ids than there are may be read and written.
+	idRoom = 128
 	// severalIDs in the high half of a recent word marks one that has several ids; how many is in place of the id.
 	severalIDs = 1 << 63
 	// spilled marks a place in recentWords.spill.
@@ -210,7 +210,7 @@ func (r *recentWords) write(dst []uint32) []uint32 {
 	// Of most pieces with several ids as many are copied as recent words have, so that it does not depend on how many they are.
 	r.spill = append(r.spill, make([]uint32, recentIDs)...)
 	spill := r.spill
-	dst = slices.Grow(dst, r.count+r.repeated+len(spill))
+	dst = slices.Grow(dst, r.count+r.repeated+len(spill)+idRoom)
 	room := dst[len(dst):cap(dst)]
 	n := 0 // how many ids are written
 	for i := 0; i < r.count; {

@@ -182,7 +182,7 @@ nothing:
 	MOVL R10, others+40(FP)
 	RET
 
-// func writeFewAMD64(ids *[windowPieces]uint32, i, n int, spill, room *uint32) (next, written int)
+// func writeFewAMD64(ids *[windowPieces + idRoom]uint32, i, n int, spill, room *uint32) (next, written int)
 TEXT ·writeFewAMD64(SB), NOSPLIT, $0-56
 	MOVQ ids+0(FP), DI
 	MOVQ i+8(FP), CX

@@ -2,12 +2,15 @@
 
 package tokenizer
 
-// prepareFast does what prepare does for as many pieces as there is a faster way for. It returns how many these are.
-func (b *batch) prepareFast(r *recentWords, s string) int { return 0 }
+// hash returns what tables know the word by.
+func (k wordKey) hash() uint64 { return k.product() }
 
-// compare writes the ids of those pieces that are recent words of one id, and finds out which pieces are not among the recent words, and which are
-// and have several ids.
-func (r *recentWords) compare(b *batch) { r.compareGeneric(b) }
+// find computes the keys and hashes of the pieces, writes the ids of those that are recent words of one id, and finds out which pieces are not
+// among the recent words, and which are and have several ids.
+func (r *recentWords) find(b *batch, s string) {
+	b.missed, b.several = pieceBits{}, pieceBits{}
+	r.findGeneric(b, s, 0)
+}
 
 // findWhole writes the ids of those of the short pieces that are one token and makes them recent words. The others stay in b.
 func (w *wholeWords) findWhole(r *recentWords, b *batch) {
@@ -15,7 +18,13 @@ func (w *wholeWords) findWhole(r *recentWords, b *batch) {
 }
 
 // writeFew writes the ids of the pieces from i on into room, up to one that has more than recentIDs of them. It returns the place of that
-// one, and how many it has written. Room is for recentIDs more than these.
+// one, and how many it has written. Room is for idRoom more than these.
 func (r *recentWords) writeFew(i int, room []uint32) (next, written int) {
 	return r.writeFewGeneric(i, room)
 }
+
+// byLength tells of which kind the missed pieces are.
+func (b *batch) byLength() { b.byLengthGeneric() }
+
+// askShort asks for what the short pieces may be in.
+func (w *wordEncoder) askShort(b *batch) { w.askShortGeneric(b) }

@@ -11,40 +11,47 @@ import (
 // TestPiecesAreFoundAlike holds what the processor's own instructions find of pieces among recent words and whole ones against what is found
 // without them.
 func TestPiecesAreFoundAlike(t *testing.T) {
-	parts := append([]string{" the", "the", "ing", " internationalization", " word", "\n\n", "   ", "abcdefghijkl", "abcdefghijklm", "==", "x"}, awkward...)
 	for _, name := range []string{"qwen3", "gemma3"} {
-		w := load(t, name).words
-		fast, plain := new(recentWords), new(recentWords)
-		rapid.Check(t, func(t *rapid.T) {
-			s := valid(strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 1, 60).Draw(t, "parts"), ""))
-			w.encodeWith(fast, nil, s, nil) // puts some of the pieces among the recent words
-			*plain = *fast
-			quick, slow := &fast.batches[0], &plain.batches[0]
-			w.cut(quick, s, 0, nil)
-			w.cut(slow, s, 0, nil)
-
-			fast.prepare(quick, s)
-			plain.prepareGeneric(slow, s, 0)
-			if quick.keys != slow.keys || quick.hashes != slow.hashes {
-				t.Fatalf("%q: keys or hashes differ", s)
-			}
-			fast.compare(quick)
-			plain.compareGeneric(slow)
-			if quick.missed != slow.missed || quick.several != slow.several || quick.ids != slow.ids {
-				t.Fatalf("%q: missed %x, several %x, want %x, %x; or ids differ", s, quick.missed, quick.several, slow.missed, slow.several)
-			}
-			quick.byLength()
-			slow.byLength()
-			w.whole.findWhole(fast, quick)
-			slow.sizes[shortPieces] = w.whole.findWholeGeneric(plain, slow)
-			if !slices.Equal(quick.of(shortPieces), slow.of(shortPieces)) || quick.ids != slow.ids || fast.slots != plain.slots {
-				t.Fatalf("%q: of %x not whole are %v, want %v; or ids or recent words differ", s, quick.missed, quick.of(shortPieces), slow.of(shortPieces))
-			}
-			if rapid.IntRange(0, 4).Draw(t, "forget") == 0 {
-				clear(fast.slots[:])
-			}
-		})
+		piecesAreFoundAlike(t, load(t, name).words)
 	}
+}
+
+func piecesAreFoundAlike(t *testing.T, w *wordEncoder) {
+	parts := append([]string{" the", "the", "ing", " internationalization", " word", "\n\n", "   ", "abcdefghijkl", "abcdefghijklm", "==", "x"}, awkward...)
+	fast, plain := new(recentWords), new(recentWords)
+	rapid.Check(t, func(t *rapid.T) {
+		s := valid(strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 1, 60).Draw(t, "parts"), ""))
+		w.encodeWith(fast, nil, s, nil) // puts some of the pieces among the recent words
+		*plain = *fast
+		quick, slow := &fast.batches[0], &plain.batches[0]
+		w.cut(quick, s, 0, nil)
+		w.cut(slow, s, 0, nil)
+
+		fast.find(quick, s)
+		slow.missed, slow.several = pieceBits{}, pieceBits{}
+		plain.findGeneric(slow, s, 0)
+		if n := quick.n; !slices.Equal(quick.keys[:n], slow.keys[:n]) || !slices.Equal(quick.hashes[:n], slow.hashes[:n]) {
+			t.Fatalf("%q: keys or hashes differ", s)
+		}
+		if quick.missed != slow.missed || quick.several != slow.several || !slices.Equal(quick.ids[:quick.n], slow.ids[:quick.n]) {
+			t.Fatalf("%q: missed %x, several %x, want %x, %x; or ids differ", s, quick.missed, quick.several, slow.missed, slow.several)
+		}
+		quick.byLength()
+		slow.byLengthGeneric()
+		for kind, size := range slow.sizes {
+			if !slices.Equal(quick.of(kind), slow.of(kind)) || int(size) != len(quick.of(kind)) {
+				t.Fatalf("%q: of the kind %d are %v, want %v", s, kind, quick.of(kind), slow.of(kind))
+			}
+		}
+		w.whole.findWhole(fast, quick)
+		slow.sizes[shortPieces] = w.whole.findWholeGeneric(plain, slow)
+		if !slices.Equal(quick.of(shortPieces), slow.of(shortPieces)) || !slices.Equal(quick.ids[:quick.n], slow.ids[:quick.n]) || fast.slots != plain.slots {
+			t.Fatalf("%q: of %x not whole are %v, want %v; or ids or recent words differ", s, quick.missed, quick.of(shortPieces), slow.of(shortPieces))
+		}
+		if rapid.IntRange(0, 4).Draw(t, "forget") == 0 {
+			clear(fast.slots[:])
+		}
+	})
 }
 
 // TestLongTokensAreFound asks for all tokens of a model that are too long for the table of short ones, and for words that are nearly such.
@@ -91,7 +98,7 @@ func TestIdsAreWrittenAlike(t *testing.T) {
 		}
 		r.spill = append(r.spill, make([]uint32, recentIDs)...)
 		from := rapid.IntRange(0, r.count-1).Draw(t, "from")
-		fast, plain := make([]uint32, r.count+len(r.spill)), make([]uint32, r.count+len(r.spill))
+		fast, plain := make([]uint32, r.count+len(r.spill)+idRoom), make([]uint32, r.count+len(r.spill)+idRoom)
 		next, written := r.writeFew(from, fast)
 		wantNext, want := r.writeFewGeneric(from, plain)
 		if next != wantNext || !slices.Equal(fast[:written], plain[:want]) {
