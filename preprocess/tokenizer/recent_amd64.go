@@ -64,14 +64,14 @@ func (b *batch) keepBits(n int) {
 // byLength tells of which kind the missed pieces are.
 func (b *batch) byLength() {
 	if hasVAES {
-		byLengthVBMI2(b)
+		byLengthVBMI2(b, &upTo64)
 		return
 	}
 	b.byLengthGeneric()
 }
 
 //go:noescape
-func byLengthVBMI2(b *batch)
+func byLengthVBMI2(b *batch, numbers *[64]uint8)
 
 // askShort asks for what the short pieces may be in.
 func (w *wordEncoder) askShort(b *batch) {

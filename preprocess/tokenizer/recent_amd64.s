@@ -173,15 +173,16 @@ TEXT ·hashVAES(SB), NOSPLIT, $0-24
 	POPCNTQ AX, AX                                     \
 	ADDQ AX, count
 
-// func byLengthVBMI2(b *batch)
-TEXT ·byLengthVBMI2(SB), NOSPLIT, $0-8
+// func byLengthVBMI2(b *batch, numbers *[64]uint8)
+TEXT ·byLengthVBMI2(SB), NOSPLIT, $0-16
 	MOVQ b+0(FP), R8
 	MOVQ batch_n(R8), R9
 	MOVL $const_shortWord, AX
 	VPBROADCASTD AX, Z2
 	MOVL $const_cachedWord, AX
 	VPBROADCASTD AX, Z3
-	VMOVDQU64 ·upTo64(SB), Z4
+	MOVQ numbers+8(FP), AX
+	VMOVDQU64 (AX), Z4
 	MOVL $64, AX
 	VPBROADCASTB AX, Z5
 	LEAQ batch_missed(R8), R10
