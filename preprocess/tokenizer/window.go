@@ -265,8 +265,8 @@ func deepseekWindow() func(w *window, text string, at int) uint64 {
 		ascii := w.letter
 		w.letter |= words
 		prefixed := w.prefixed(w.signs())
-		w.unclear |= prefixed&(words|wide.sign<<1) | behind(ascii, prefixed&ascii)&words
 		starts, _ := w.starts(w.digit | w.apart)
+		starts |= prefixed&(words|wide.sign<<1&w.letter) | behind(ascii, prefixed&ascii&^(wide.sign<<1))&words
 		return starts | w.numbers(3) | firsts(w.apart) | w.apart<<1&^w.apart
 	}
 }
