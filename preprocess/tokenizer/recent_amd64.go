@@ -7,7 +7,7 @@ import (
 )
 
 // hasVAES tells of all instructions that the steps of batches use for 64 bytes at once.
-var hasVAES = hasVBMI2 && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512VBMI && cpu.X86.HasAVX512VAES && cpu.X86.HasAES
+var hasVAES = hasVBMI2 && hasBMI2 && cpu.X86.HasPOPCNT && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512VBMI && cpu.X86.HasAVX512VAES && cpu.X86.HasAES
 
 // hash returns what tables know the word by. It is two rounds of AES where the processor makes several of them at once.
 func (k wordKey) hash() uint64 {
