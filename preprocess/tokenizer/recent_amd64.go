@@ -29,10 +29,8 @@ func (r *recentWords) find(b *batch, s string) {
 	}
 	switch {
 	case n == 0:
-		b.missed, b.several = pieceBits{}, pieceBits{}
 	case hasVAES:
 		compareVAES(b, &r.slots[0], unsafe.StringData(s), n, len(s)-wordSize)
-		b.keepBits(n)
 	default:
 		prepareAMD64(b, &r.slots[0], unsafe.StringData(s), n)
 		compareAMD64(b, &r.slots[0], n)
@@ -41,8 +39,8 @@ func (r *recentWords) find(b *batch, s string) {
 			b.missed[last] >>= 64 - few
 			b.several[last] >>= 64 - few
 		}
-		b.keepBits(n)
 	}
+	b.keepBits(n)
 	r.findGeneric(b, s, n)
 }
 

@@ -3,8 +3,6 @@
 
 // Steps of batches with instructions that work on 64 bytes at once: four keys, or what eight or sixteen pieces have of 64 or 32 bits each.
 
-#define SLOTS (((1<<const_recentBits)-1)*const_wordSize)
-
 // Two round keys of no meaning.
 DATA roundKeys<>+0(SB)/8, $const_hashLow
 DATA roundKeys<>+8(SB)/8, $const_hashHigh
@@ -28,9 +26,6 @@ DATA lengthOf<>+48(SB)/8, $0x0C0C0C0C0C0C0C0C
 DATA lengthOf<>+56(SB)/8, $0x0C0C0C0C0C0C0C0C
 GLOBL lengthOf<>(SB), RODATA|NOPTR, $64
 
-DATA sixteen<>+0(SB)/1, $0x10
-GLOBL sixteen<>(SB), RODATA|NOPTR, $1
-
 // The even ones of 16 places.
 DATA even<>+0(SB)/8, $0
 DATA even<>+8(SB)/8, $2
@@ -47,16 +42,20 @@ GLOBL even<>(SB), RODATA|NOPTR, $64
 	VAESENC Z26, key, hash \
 	VAESENC Z27, hash, hash
 
+// LOAD loads 16 bytes each from the distances in AX, BX, DX and DI.
+#define LOAD(from, X, Y, Z)             \
+	VMOVDQU (from)(AX*1), X             \
+	VINSERTI128 $1, (from)(BX*1), Y, Y  \
+	VINSERTI64X2 $2, (from)(DX*1), Z, Z \
+	VINSERTI64X2 $3, (from)(DI*1), Z, Z
+
 // KEYS makes four keys. Where their texts are is on the stack from texts on, where their lengths are is in which.
 #define KEYS(texts, which, X, Y, key, offset) \
 	MOVL (texts+0)(SP), AX               \
 	MOVL (texts+4)(SP), BX               \
 	MOVL (texts+8)(SP), DX               \
 	MOVL (texts+12)(SP), DI              \
-	VMOVDQU (SI)(AX*1), X                \
-	VINSERTI128 $1, (SI)(BX*1), Y, Y     \
-	VINSERTI64X2 $2, (SI)(DX*1), key, key \
-	VINSERTI64X2 $3, (SI)(DI*1), key, key \
+	LOAD(SI, X, Y, key)                  \
 	VPERMB Z1, which, Z2                 \
 	VPCMPUB $1, Z2, Z20, K1              \
 	VMOVDQU8.Z key, K1, key              \
@@ -69,10 +68,7 @@ GLOBL even<>(SB), RODATA|NOPTR, $64
 	MOVQ (places+8)(SP), BX            \
 	MOVQ (places+16)(SP), DX           \
 	MOVQ (places+24)(SP), DI           \
-	VMOVDQU (R10)(AX*1), X             \
-	VINSERTI128 $1, (R10)(BX*1), Y, Y  \
-	VINSERTI64X2 $2, (R10)(DX*1), Z, Z \
-	VINSERTI64X2 $3, (R10)(DI*1), Z, Z
+	LOAD(R10, X, Y, Z)
 
 // EIGHT looks eight pieces up, given their keys, which are changed. Part is the first one.
 #define EIGHT(part, low, high) \
@@ -108,11 +104,12 @@ TEXT ·compareVAES(SB), NOSPLIT, $128-40
 	LEAQ batch_keys(R8), R9
 	MOVQ R8, R11
 	VPBROADCASTD last+32(FP), Z18
-	MOVQ $SLOTS, AX
+	MOVQ $const_slotDistances, AX
 	VPBROADCASTQ AX, Z19
 	VBROADCASTI32X4 keyBytes<>(SB), Z20
 	VMOVDQU64 lengthOf<>(SB), Z21
-	VPBROADCASTB sixteen<>(SB), Z2
+	MOVL $16, AX
+	VPBROADCASTB AX, Z2
 	VPADDB Z2, Z21, Z22
 	VPADDB Z2, Z22, Z23
 	VPADDB Z2, Z23, Z24
@@ -250,6 +247,15 @@ piece:
 asked:
 	RET
 
+// COPYMORE copies what a run may have beyond the first 16 ids.
+#define COPYMORE            \
+	VMOVDQU64 64(R14), Z1   \
+	VMOVDQU64 128(R14), Z2  \
+	VMOVDQU64 192(R14), Z3  \
+	VMOVDQU64 Z1, 64(BX)    \
+	VMOVDQU64 Z2, 128(BX)   \
+	VMOVDQU64 Z3, 192(BX)
+
 // func writeFewAVX512(ids *[windowPieces + idRoom]uint32, i, n int, spill, room *uint32) (next, written int)
 TEXT ·writeFewAVX512(SB), NOSPLIT, $0-56
 	MOVQ ids+0(FP), DI
@@ -330,18 +336,8 @@ written:
 	RET
 
 many:
-	VMOVDQU64 64(R14), Z1
-	VMOVDQU64 128(R14), Z2
-	VMOVDQU64 192(R14), Z3
-	VMOVDQU64 Z1, 64(BX)
-	VMOVDQU64 Z2, 128(BX)
-	VMOVDQU64 Z3, 192(BX)
+	COPYMORE
 	JMP copied
 manyMore:
-	VMOVDQU64 64(R14), Z1
-	VMOVDQU64 128(R14), Z2
-	VMOVDQU64 192(R14), Z3
-	VMOVDQU64 Z1, 64(BX)
-	VMOVDQU64 Z2, 128(BX)
-	VMOVDQU64 Z3, 192(BX)
+	COPYMORE
 	JMP copiedMore

@@ -130,6 +130,8 @@ const (
 	recentBits = 14
 	recentIDs  = shortIDs
 	wordSize   = 16 // of a wordKey in bytes
+	// slotDistances are the bits of a hash that are how far a word is from the first slot, in bytes.
+	slotDistances = (1<<recentBits - 1) * wordSize
 	// windowPieces is how many pieces wait until what is fresh of them has been merged: enough to fill all lanes.
 	windowPieces = 8 * batchPieces
 	// idRoom is how many more ids than there are may be read and written.
@@ -141,7 +143,7 @@ const (
 )
 
 // recentPlace returns where words with a hash are: bits that already are a distance in bytes.
-func recentPlace(hash uint64) uint64 { return hash / wordSize % (1 << recentBits) }
+func recentPlace(hash uint64) uint64 { return hash & slotDistances / wordSize }
 
 func (r *recentWords) slot(hash uint64) *wordKey { return &r.slots[recentPlace(hash)] }
 

@@ -1,8 +1,6 @@
 #include "textflag.h"
 #include "go_asm.h"
 
-#define SLOTS (((1<<const_recentBits)-1)*const_wordSize)
-
 // func prepareAMD64(b *batch, slots *wordKey, text *byte, n int)
 TEXT ·prepareAMD64(SB), NOSPLIT, $0-32
 	MOVQ b+0(FP), R8
@@ -42,7 +40,7 @@ prepare:
 	MULQ DX
 	XORQ DX, AX
 	MOVQ AX, batch_hashes(R8)(CX*4)
-	ANDL $SLOTS, AX
+	ANDL $const_slotDistances, AX
 	PREFETCHT0 (R10)(AX*1)
 	ADDQ $2, CX
 	CMPQ CX, R12
@@ -71,7 +69,7 @@ part:
 compare:
 	// In DI is the upper half of what is in its place.
 	MOVL batch_hashes(R8)(CX*4), AX
-	ANDL $SLOTS, AX
+	ANDL $const_slotDistances, AX
 	MOVQ batch_keys(R8)(CX*8), BX
 	MOVQ (batch_keys+8)(R8)(CX*8), R15
 	MOVQ 8(SI)(AX*1), DI
@@ -156,7 +154,7 @@ word:
 	MOVL BX, batch_ids(R8)(R11*4)
 
 	// What is found becomes a recent word.
-	ANDL $SLOTS, DI
+	ANDL $const_slotDistances, DI
 	ADDQ slots+8(FP), DI
 	MOVQ batch_keys(R8)(DX*1), BX
 	MOVQ (DI), DX
