@@ -43,6 +43,7 @@ func (w *wordEncoder) encode(dst []uint32, s string, cuts []int32) []uint32 {
 		s = " " + s
 	}
 	dst = w.encodeWith(recent, dst, s, cuts)
+	recent.shrink()
 	w.recent.Put(recent)
 	return dst
 }
@@ -63,7 +64,7 @@ func (w *wordEncoder) encodeWith(r *recentWords, dst []uint32, s string, cuts []
 		w.settle(r, this, s)
 		if windowPieces-r.count < batchPieces || next.n == 0 {
 			w.merge(r, s)
-			dst = r.write(dst)
+			dst = append(dst, r.write()...)
 		}
 		w.look(r, next, s)
 		this, next = next, this
@@ -124,6 +125,7 @@ type recentWords struct {
 	repeated int      // how many ids they have
 	lanes    lanes
 	spill    []uint32 // for pieces that have not just one id: how many, and the ids
+	written  []uint32 // working memory of write
 }
 
 const (
@@ -159,6 +161,14 @@ func (r *recentWords) keep(hash uint64, key wordKey, ids []uint32) {
 	if len(ids) <= recentIDs {
 		r.put(hash, key, severalIDs>>keyBits|uint32(len(ids)))
 		*r.pack(hash) = [recentIDs]uint32(ids[:recentIDs])
+	}
+}
+
+// shrink gives back the memory that a very long piece took.
+func (r *recentWords) shrink() {
+	const keep = 1 << 16
+	if cap(r.spill) > keep {
+		r.spill, r.written = nil, nil
 	}
 }
 
@@ -207,13 +217,14 @@ func (r *recentWords) writeFewGeneric(i int, room []uint32) (next, written int) 
 	return i, n
 }
 
-// write appends the ids of all pieces, and forgets these.
-func (r *recentWords) write(dst []uint32) []uint32 {
+// write returns the ids of all pieces, until it is called again, and forgets the pieces. It does not append to what a caller has, since it also
+// writes behind the ids.
+func (r *recentWords) write() []uint32 {
 	// Of most pieces with several ids as many are copied as recent words have, so that it does not depend on how many they are.
 	r.spill = append(r.spill, make([]uint32, recentIDs)...)
 	spill := r.spill
-	dst = slices.Grow(dst, r.count+r.repeated+len(spill)+idRoom)
-	room := dst[len(dst):cap(dst)]
+	r.written = slices.Grow(r.written[:0], r.count+r.repeated+len(spill)+idRoom)
+	room := r.written[:cap(r.written)]
 	n := 0 // how many ids are written
 	for i := 0; i < r.count; {
 		var written int
@@ -226,5 +237,5 @@ func (r *recentWords) write(dst []uint32) []uint32 {
 		}
 	}
 	r.count, r.repeated, r.spill = 0, 0, spill[:0]
-	return dst[:len(dst)+n]
+	return room[:n]
 }

@@ -54,6 +54,26 @@ func piecesAreFoundAlike(t *testing.T, w *wordEncoder) {
 	})
 }
 
+// TestEncodeOnlyAppends would fail if ids came to lie behind those that are returned, where a caller may keep something else.
+func TestEncodeOnlyAppends(t *testing.T) {
+	const kept = 1<<32 - 1
+	for _, name := range []string{"qwen3", "gemma3"} {
+		tk := load(t, name)
+		for _, words := range []int{1, 17, 40, 100, 1025, 2000} {
+			s := strings.Repeat("unfamiliarities of the world\n", words)
+			want := tk.Encode(nil, s, false)
+			room := slices.Repeat([]uint32{kept}, len(want)+len(s)+idRoom)
+			got := tk.Encode(room[:0], s, false)
+			if !slices.Equal(got, want) || &got[0] != &room[0] {
+				t.Fatalf("%s, %d lines: other ids, or not in their place", name, words)
+			}
+			if behind := slices.IndexFunc(room[len(want):], func(id uint32) bool { return id != kept }); behind >= 0 {
+				t.Errorf("%s, %d lines: the id %d beyond the last was written to", name, words, behind)
+			}
+		}
+	}
+}
+
 // TestLongTokensAreFound asks for all tokens of a model that are too long for the table of short ones, and for words that are nearly such.
 func TestLongTokensAreFound(t *testing.T) {
 	for _, name := range []string{"qwen3", "gemma3"} {
