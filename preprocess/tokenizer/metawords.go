@@ -103,7 +103,7 @@ func (n *neighbours) cutsWide(text string, i int) bool {
 // longer than a window.
 func (n *neighbours) scanner() scanner {
 	known := n.kinds()
-	return windowed(func(w *window, text string, at int) uint64 { return n.window(known, w, text, at) }, n.scanSlowly())
+	return windowed(func(w *window, text string, at int) uint64 { return n.window(known, w, text, at) }, nil, n.scanSlowly())
 }
 
 // kinds of characters of which most pairs are cut, or are not, whichever of their kind they are.

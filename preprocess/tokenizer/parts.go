@@ -257,13 +257,13 @@ func knownScanner(expression string) scanner {
 	for digits, numbers := range map[int]string{1: `|\p{N}|`, 3: `|\p{N}{1,3}|`} {
 		switch expression {
 		case contractionPart + `|` + wordPart + `\p{L}+` + numbers + restPart:
-			return windowed(cl100kWindow(digits, letter), cl100k(digits, letter))
+			return windowed(cl100kWindow(digits, letter), cl100kRules(digits), cl100k(digits, letter))
 		case contractionPart + `|` + wordPart + `[\p{L}\p{M}]+` + numbers + restMarksPart:
-			return windowed(cl100kWindow(digits, letter|mark), cl100k(digits, letter|mark))
+			return windowed(cl100kWindow(digits, letter|mark), cl100kRules(digits), cl100k(digits, letter|mark))
 		case casedPart1 + contractionPart + `?|` + casedPart2 + contractionPart + `?` + numbers + restSlashPart:
-			return windowed(o200kWindow(digits, true), o200k(digits, true))
+			return windowed(o200kWindow(digits, true), o200kRules(digits, true), o200k(digits, true))
 		case casedPart1 + `|` + casedPart2 + numbers + restSlashPart:
-			return windowed(o200kWindow(digits, false), o200k(digits, false))
+			return windowed(o200kWindow(digits, false), o200kRules(digits, false), o200k(digits, false))
 		}
 	}
 	return nil
@@ -298,7 +298,7 @@ func (n *node) scanner() scanner {
 	case len(expressions) == 1:
 		return knownScanner(expressions[0])
 	case len(expressions) == 3 && expressions[0] == deepseekDigits && expressions[1] == deepseekCJK && expressions[2] == deepseekSigns:
-		return windowed(deepseekWindow(), deepseek())
+		return windowed(deepseekWindow(), deepseekRules(), deepseek())
 	}
 	return nil
 }

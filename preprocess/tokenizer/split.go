@@ -38,9 +38,10 @@ func (l literal) find(s string) (found []match) {
 type scanned scanner
 
 func (scan scanned) find(s string) (found []match) {
-	var ends [64]int32
+	var room [64 + windowSize]int32
+	ends := room[:64]
 	for at := 0; at < len(s); {
-		for _, end := range ends[:scan(s, at, ends[:])] {
+		for _, end := range ends[:scan(s, at, ends)] {
 			found = append(found, match{at, int(end)})
 			at = int(end)
 		}

@@ -155,12 +155,19 @@ func (w *window) numbers(digits int) (starts uint64) {
 }
 
 // windowed scans by windows, and one piece at a time with another scanner where that does not work. starts returns the places of a
-// window at which pieces begin and that are certain.
-func windowed(starts func(w *window, text string, at int) uint64, slow scanner) scanner {
+// window at which pieces begin and that are certain. Windows of ASCII may be cut by rules instead, which have to say the same; nil if there are none.
+func windowed(starts func(w *window, text string, at int) uint64, rules *asciiRules, slow scanner) scanner {
 	return func(text string, i int, ends []int32) int {
 		at := 0
 		var w window
 		for at < len(ends) && i < len(text) {
+			if w.wide == 0 && rules != nil {
+				next, n := rules.cut(text, i, ends[at:])
+				if at += n; at == len(ends) {
+					break
+				}
+				i = next
+			}
 			w.read(text, i)
 			places := starts(&w, text, i) & w.trusted() &^ 1
 			if places == 0 {
@@ -191,6 +198,11 @@ func listPlacesGeneric(room []int32, base int32, places uint64) int {
 	return n
 }
 
+// cl100kRules are those of [cl100kWindow].
+func cl100kRules(digits int) *asciiRules {
+	return &asciiRules{threes: threes(digits), quotes: always, unled: always}
+}
+
 // cl100kWindow is for [cl100k].
 func cl100kWindow(digits int, inWord class) func(w *window, text string, at int) uint64 {
 	marks := uint64(0) // which of them are in words: all or none
@@ -212,6 +224,15 @@ func cl100kWindow(digits int, inWord class) func(w *window, text string, at int)
 		}
 		return starts
 	}
+}
+
+// o200kRules are those of [o200kWindow].
+func o200kRules(digits int, contractions bool) *asciiRules {
+	rules := &asciiRules{threes: threes(digits), capitals: always, slashes: always}
+	if contractions {
+		rules.quotes, rules.open = always, 1<<(windowSize-1)
+	}
+	return rules
 }
 
 // o200kWindow is for [o200k]. Words end where a capital follows a small letter, too, and have contractions as their ends; line ends behind
@@ -249,6 +270,9 @@ func o200kWindow(digits int, contractions bool) func(w *window, text string, at 
 		return starts
 	}
 }
+
+// deepseekRules are those of [deepseekWindow].
+func deepseekRules() *asciiRules { return &asciiRules{threes: always, kept: always} }
 
 // deepseekWindow is for [deepseek]. White space is a piece as a whole before digits and characters of the second pattern, which are pieces
 // of their own. A sign belongs to the letters behind it only if all of these are ASCII.
