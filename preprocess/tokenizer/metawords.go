@@ -22,6 +22,39 @@ type neighbours struct {
 	next [writtenMark + 1][writtenMark + 1]uint8
 	// wide has a bit for pairs of characters beyond ASCII that are next to each other, by a hash of them.
 	wide []uint64
+	runs []characterRun // that are pieces as a whole, whatever is beside them
+}
+
+// characterRun is a character of ASCII of which runs of up to so many are added tokens.
+type characterRun struct {
+	c       byte
+	longest int
+}
+
+// cutsRun tells whether the token is a run that the scanner cuts.
+func (n *neighbours) cutsRun(token string) bool { return n.longestRun(token[0]) > 0 }
+
+// longestRun returns how many of a character are a piece at most where it is one whose runs are pieces, else 0.
+func (n *neighbours) longestRun(c byte) int {
+	for _, run := range n.runs {
+		if run.c == c {
+			return run.longest
+		}
+	}
+	return 0
+}
+
+// cutRuns cuts a window where runs begin and end. Within are the places inside them.
+func (n *neighbours) cutRuns(w *window, text string, at int) (starts, within uint64) {
+	for _, run := range n.runs {
+		same := placesOf(text, at, run.c)
+		starts |= same&^(same<<1) | same<<1&^same
+		within |= same & (same << 1)
+		if bits.OnesCount64(same) > run.longest {
+			w.unclear |= same
+		}
+	}
+	return starts, within
 }
 
 const (
@@ -153,12 +186,15 @@ func (n *neighbours) kinds() *kindPairs {
 // window is the part of scanner for [windowed].
 func (n *neighbours) window(known *kindPairs, w *window, text string, at int) (starts uint64) {
 	w.unclear = 0
+	end := uint64(0)
 	if rest := len(text) - at; rest < windowSize {
-		starts = 1 << rest // as it were: a piece ends there
-		w.unclear = -starts << 1
+		end = 1 << rest // where a piece ends
+		w.unclear = -end << 1
 	}
 	w.blank = 0 // whether blanks are cut does not depend on what comes
-	within := w.letter&(w.letter<<1) | w.wide&(w.wide<<1) | -starts | 1
+	starts, within := n.cutRuns(w, text, at)
+	starts |= end
+	within |= w.letter&(w.letter<<1) | w.wide&(w.wide<<1) | -end | 1
 	kinds := [kindCount]uint64{letterKind: w.letter, digitKind: w.digit, spaceKind: w.space, newlineKind: w.newline}
 	for left := range kinds {
 		all, none := &known.all[left], &known.none[left]
@@ -186,6 +222,13 @@ func (n *neighbours) scanSlowly() scanner {
 				return at
 			}
 			start := i
+			if longest := n.longestRun(text[i]); longest > 0 {
+				for i++; i < len(text) && i-start < longest && text[i] == text[start]; {
+					i++
+				}
+				ends[at] = int32(i)
+				continue
+			}
 			wideCut := func() bool { return i-start >= windowSize && n.cutsWide(text, i) }
 			for {
 				c := text[i]
@@ -198,7 +241,7 @@ func (n *neighbours) scanSlowly() scanner {
 						i++
 					}
 				}
-				if i == len(text) || n.cuts(text, i) || wideCut() {
+				if i == len(text) || n.cuts(text, i) || wideCut() || n.longestRun(text[i]) > 0 {
 					break
 				}
 			}
@@ -235,6 +278,7 @@ func (f *file) metaWords(b *bpe) *wordEncoder {
 	b.prepareGreedy()
 	b.joinCharacters()
 	w := newWordEncoder(n.scanner(), b, spaceMark)
+	w.near = n
 	w.prepend = prepend
 	return w
 }

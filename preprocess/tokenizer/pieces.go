@@ -31,7 +31,7 @@ func (t *Tokenizer) ordinary() *Tokenizer {
 		o.added = addedMatcher{}
 		return &o
 	}
-	o.added.ordinary, o.addedNormalized.ordinary = true, true
+	o.added.ordinary, o.apart.ordinary, o.addedNormalized.ordinary = true, true, true
 	if len(o.addedNormalized.tokens) > 0 {
 		o.segments = nil // which may hold such tokens
 	}

@@ -17,7 +17,8 @@ type Tokenizer struct {
 	addedByID       map[uint32]AddedToken
 	addedByText     map[string]uint32
 	special         idSet
-	inline          idSet // added tokens that need not be taken out of text, see inline.go
+	inline          idSet        // added tokens that need not be taken out of text, see inline.go
+	apart           addedMatcher // if there are such, those that the scanner does not find itself
 	size            int
 
 	normalize normalizer // nil for none

@@ -81,6 +81,25 @@ func leadsGeneric(b *[windowSize]byte) (leads uint64) {
 	return leads
 }
 
+// placesOf returns which bytes of the window at i are c, which is not zero.
+func placesOf(text string, i int, c byte) uint64 {
+	if i+windowSize <= len(text) {
+		return equal((*[windowSize]byte)(unsafe.Pointer(unsafe.StringData(text[i:i+windowSize]))), c)
+	}
+	var rest [windowSize]byte
+	copy(rest[:], text[i:])
+	return equal(&rest, c)
+}
+
+// equalGeneric is equal without instructions of a particular processor.
+func equalGeneric(b *[windowSize]byte, c byte) (places uint64) {
+	for i := 0; i < windowSize; i += 8 {
+		x := binary.LittleEndian.Uint64(b[i:])
+		places |= gather(between(x&^topBits, c, c)&^x) << i
+	}
+	return places
+}
+
 // between has the top bit set in every byte of x that is within low to high. No byte is above 0x7F.
 func between(x uint64, low, high byte) uint64 {
 	return (x + everyByte*uint64(0x80-low)) &^ (x + everyByte*uint64(0x7F-high)) & topBits

@@ -43,6 +43,19 @@ func (c *wideClasses) gather(kinds *[windowSize]wideClass) {
 //go:noescape
 func gatherAVX2(c *wideClasses, kinds *[windowSize]wideClass)
 
+// equal tells which bytes are c, one of ASCII.
+func equal(b *[windowSize]byte, c byte) uint64 {
+	if hasAVX2 {
+		return equalAVX2(b, c)
+	}
+	return equalGeneric(b, c)
+}
+
+// equalAVX2 is equalGeneric with instructions that work on 32 bytes at once.
+//
+//go:noescape
+func equalAVX2(b *[windowSize]byte, c byte) uint64
+
 // leads tells which bytes begin a character beyond ASCII.
 func leads(b *[windowSize]byte) uint64 {
 	if hasAVX2 {

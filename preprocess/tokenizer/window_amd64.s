@@ -218,6 +218,17 @@ TEXT ·gatherAVX2(SB), NOSPLIT, $0-16
 	VZEROUPPER
 	RET
 
+// func equalAVX2(b *[windowSize]byte, c byte) uint64
+TEXT ·equalAVX2(SB), NOSPLIT, $0-24
+	MOVQ b+0(FP), SI
+	VPBROADCASTB c+8(FP), Y2
+	VPCMPEQB (SI), Y2, Y0
+	VPCMPEQB 32(SI), Y2, Y1
+	TOPBITS(Y0, Y1)
+	MOVQ AX, ret+16(FP)
+	VZEROUPPER
+	RET
+
 // func leadsAVX2(b *[windowSize]byte) uint64
 TEXT ·leadsAVX2(SB), NOSPLIT, $0-16
 	MOVQ b+0(FP), SI

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -19,10 +20,16 @@ func TestWindowsAreClassifiedAlike(t *testing.T) {
 		if fast != plain {
 			t.Fatalf("%q: %x, want %x", b, fast, plain)
 		}
+		if c := b[0] & 0x7F; equal(&b, c) != equalGeneric(&b, c) {
+			t.Fatalf("%q: %q is at %x, want %x", b, c, equal(&b, c), equalGeneric(&b, c))
+		}
 		if found := leads(&b); found != leadsGeneric(&b) || found != plain.wide&plain.leads {
 			t.Fatalf("%q: characters begin at %x, want %x", b, found, plain.wide&plain.leads)
 		}
 		for i, c := range b {
+			if at := equalGeneric(&b, b[0]&0x7F); at>>i&1 != 0 != (c == b[0]&0x7F) {
+				t.Fatalf("%q: %q is at %x", b, b[0]&0x7F, at)
+			}
 			is := func(bits uint64) bool { return bits>>i&1 != 0 }
 			known := class(0)
 			if c < 0x80 {
@@ -102,7 +109,11 @@ func TestNeighboursAreCutAlikeByWindows(t *testing.T) {
 		for _, pair := range rapid.SliceOfN(rapid.IntRange(0, (writtenMark+1)*(writtenMark+1)-1), 0, 2000).Draw(t, "pairs") {
 			n.next[pair/(writtenMark+1)][pair%(writtenMark+1)] = 1
 		}
-		text := tricky.Draw(t, "text") + rapid.SampledFrom([]string{"", spaceMark, "a" + spaceMark + " b"}).Draw(t, "end")
+		for _, c := range rapid.SliceOfNDistinct(rapid.SampledFrom([]byte("\n\t .1")), 0, 3, rapid.ID).Draw(t, "runs") {
+			n.runs = append(n.runs, characterRun{c, rapid.IntRange(1, 70).Draw(t, "longest")})
+		}
+		text := strings.Repeat(rapid.SampledFrom([]string{"", "\n", "\t"}).Draw(t, "run"), rapid.IntRange(0, 150).Draw(t, "long"))
+		text += tricky.Draw(t, "text") + rapid.SampledFrom([]string{"", spaceMark, "a" + spaceMark + " b"}).Draw(t, "end")
 		if got, want := scanned(n.scanner()).find(text), scanned(n.scanSlowly()).find(text); !slices.Equal(got, want) {
 			t.Fatalf("%q: %v, want %v", text, got, want)
 		}

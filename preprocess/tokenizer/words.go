@@ -12,6 +12,7 @@ import (
 // a cache of other words, which all share; only what none of them has is encoded.
 type wordEncoder struct {
 	scan  scanner
+	near  *neighbours // that the scanner goes by; nil if it goes by a pattern
 	bpe   *bpe
 	whole *wholeWords
 	long  *longWholes
