@@ -23,12 +23,38 @@ type AddedToken struct {
 
 // addedMatcher finds added tokens: the leftmost and of those the longest. It is a trie over bytes.
 type addedMatcher struct {
-	nodes  []addedNode
-	starts [256]bool
-	only   string // all first bytes
-	tokens []AddedToken
+	nodes    []addedNode
+	starts   [256]bool
+	only     string // all first bytes
+	tokens   []AddedToken
+	openings *openings // how tokens begin; nil if there are too many ways
 	// ordinary says that special tokens are text, which hides what is inside them all the same.
 	ordinary bool
+}
+
+// openings tells of pairs of bytes, by their halves, which of eight first bytes the pair may begin with, and whether it may go on like that.
+type openings struct {
+	firstLow, firstHigh, secondLow, secondHigh [16]uint8
+}
+
+// prepare makes ready to find tokens, when all have been added.
+func (m *addedMatcher) prepare() {
+	if m.nodes == nil || len(m.only) > 8 {
+		return
+	}
+	m.openings = new(openings)
+	for i, first := range []byte(m.only) {
+		bit := uint8(1) << i
+		m.openings.firstLow[first%16] |= bit
+		m.openings.firstHigh[first/16] |= bit
+		node := m.nodes[m.nodes[0].children[first-m.nodes[0].low]]
+		for second := range 256 {
+			if at := second - int(node.low); node.token > 0 || at >= 0 && at < len(node.children) && node.children[at] > 0 {
+				m.openings.secondLow[second%16] |= bit
+				m.openings.secondHigh[second/16] |= bit
+			}
+		}
+	}
 }
 
 type addedNode struct {
@@ -108,6 +134,7 @@ func (m *addedMatcher) find(s string, i int) (start, end int, token *AddedToken)
 			}
 			i += next
 		} else {
+			i = m.skip(s, i)
 			for i < len(s) && !m.starts[s[i]] {
 				i++
 			}

@@ -253,6 +253,8 @@ func (t *Tokenizer) addTokens(list, more []AddedToken) {
 		}
 		t.addedNormalized.add(content.s, token)
 	}
+	t.added.prepare()
+	t.addedNormalized.prepare()
 }
 
 // markDoubles makes ids special whose token is spelled like a special one. Only vocabularies that have a token twice have any.

@@ -38,6 +38,7 @@ func (t *Tokenizer) findInline() {
 			t.apart.add(token.Content, token)
 		}
 	}
+	t.apart.prepare()
 }
 
 // inlineRuns returns of which characters there are inline tokens that are one of it, two, three and so on, and no added token else has it.
