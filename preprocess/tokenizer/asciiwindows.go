@@ -11,6 +11,8 @@ type asciiRules struct {
 	open     uint64 // the last byte, if it may be in a contraction that belongs to the word before it
 }
 
+func (r *asciiRules) knowsWide() bool { return false }
+
 const always = ^uint64(0)
 
 // threes is the rule of that name for numbers of so many digits, one or three.

@@ -8,15 +8,16 @@ import (
 
 var hasBitCounts = cpu.X86.HasLZCNT && cpu.X86.HasPOPCNT
 
-// cut writes the ends of the pieces of text from i on, as far as there is nothing but ASCII of which windows tell all. It returns how far it came and
-// how many there are.
 func (r *asciiRules) cut(text string, i int, ends []int32) (next, n int) {
-	if !hasVBMI2 || !hasBMI2 || !hasBitCounts || i+windowSize > len(text) || cap(ends)-len(ends) < windowSize {
+	if !hasWindowCuts() || i+windowSize > len(text) || cap(ends)-len(ends) < windowSize {
 		return i, 0
 	}
 	next, n = cutASCII(r, unsafe.StringData(text), i, len(text)-windowSize, &ends[0], len(ends))
 	return next, min(n, len(ends))
 }
+
+// hasWindowCuts tells of all instructions that quickCutters use.
+func hasWindowCuts() bool { return hasVBMI2 && hasBMI2 && hasBitCounts }
 
 // cutASCII does what [window.starts] does, and [windowed] with it, for windows from the place from up to last, until it has written n ends or more. There
 // has to be room for windowSize more. It ends early where there is what it does not know: bytes beyond ASCII, what may be a contraction, and windows

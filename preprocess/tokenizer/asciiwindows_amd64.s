@@ -1,5 +1,6 @@
 #include "textflag.h"
 #include "go_asm.h"
+#include "windows_amd64.h"
 
 // Classes of ASCII characters by the two halves of their codes. Each bit stands for a rectangle of low and high halves:
 //
@@ -21,11 +22,6 @@ DATA asciiHigh<>+0(SB)/8, $0x428040802010010D
 DATA asciiHigh<>+8(SB)/8, $0x0000000000000000
 GLOBL asciiHigh<>(SB), RODATA|NOPTR, $16
 
-// EACH fills a register with a byte.
-#define EACH(value, to) \
-	MOVL value, AX       \
-	VPBROADCASTB AX, to
-
 // FIRSTS writes the first bits of runs of bits to to.
 #define FIRSTS(of, to) \
 	LEAQ (of)(of*1), to \
@@ -35,12 +31,6 @@ GLOBL asciiHigh<>(SB), RODATA|NOPTR, $16
 #define BEHIND(of, in, to) \
 	LEAQ (of)(in*1), to     \
 	ANDNQ to, of, to
-
-// NUMBERS writes 16 of the numbers below 64 that are listed, with the base in Z14 added.
-#define NUMBERS(numbers, offset) \
-	VPMOVZXBD numbers, Z5          \
-	VPADDD Z14, Z5, Z5             \
-	VMOVDQU32 Z5, offset(DI)
 
 // func cutASCII(rules *asciiRules, text *byte, from, last int, ends *int32, n int) (next, written int)
 TEXT ·cutASCII(SB), NOSPLIT, $8-64
@@ -219,14 +209,7 @@ numbered:
 
 	// The list of places.
 list:
-	KMOVQ R15, K1
-	VPCOMPRESSB.Z Z15, K1, Z4
-	NUMBERS(X4, 0)
-	VEXTRACTI32X4 $1, Z4, X5
-	NUMBERS(X5, 64)
-	POPCNTQ R15, CX
-	CMPQ CX, $32
-	JHI many
+	LIST(many)
 listed:
 	LEAQ (DI)(CX*4), DI
 	MOVQ DI, AX
@@ -263,8 +246,5 @@ eachDigit:
 	ORQ R10, R15
 	JMP numbered
 many:
-	VEXTRACTI32X4 $2, Z4, X5
-	NUMBERS(X5, 128)
-	VEXTRACTI32X4 $3, Z4, X5
-	NUMBERS(X5, 192)
+	LISTMORE
 	JMP listed

@@ -32,6 +32,7 @@ func (t *Tokenizer) findInline() {
 	}
 	if t.inline != nil && !strips {
 		t.words.near.runs = t.inlineRuns()
+		t.words.near.prepare()
 	}
 	for _, token := range t.added.tokens {
 		if !t.words.near.cutsRun(token.Content) {

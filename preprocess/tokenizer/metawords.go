@@ -23,6 +23,9 @@ type neighbours struct {
 	// wide has a bit for pairs of characters beyond ASCII that are next to each other, by a hash of them.
 	wide []uint64
 	runs []characterRun // that are pieces as a whole, whatever is beside them
+
+	known *kindPairs
+	table *nearTable // nil if there is none
 }
 
 // characterRun is a character of ASCII of which runs of up to so many are added tokens.
@@ -135,9 +138,17 @@ func (n *neighbours) cutsWide(text string, i int) bool {
 // scanner cuts where no token reaches across, mostly in front of spaces. Between characters beyond ASCII it only looks for that in pieces that are
 // longer than a window.
 func (n *neighbours) scanner() scanner {
-	known := n.kinds()
-	return windowed(func(w *window, text string, at int) uint64 { return n.window(known, w, text, at) }, nil, n.scanSlowly())
+	n.prepare()
+	return windowed(n.window, n, n.scanSlowly())
 }
+
+// prepare makes ready to cut, by what is in next and runs.
+func (n *neighbours) prepare() {
+	n.known = n.kinds()
+	n.table = newNearTable(n, n.known)
+}
+
+func (n *neighbours) knowsWide() bool { return true }
 
 // kinds of characters of which most pairs are cut, or are not, whichever of their kind they are.
 const (
@@ -184,7 +195,7 @@ func (n *neighbours) kinds() *kindPairs {
 }
 
 // window is the part of scanner for [windowed].
-func (n *neighbours) window(known *kindPairs, w *window, text string, at int) (starts uint64) {
+func (n *neighbours) window(w *window, text string, at int) (starts uint64) {
 	w.unclear = 0
 	end := uint64(0)
 	if rest := len(text) - at; rest < windowSize {
@@ -197,7 +208,7 @@ func (n *neighbours) window(known *kindPairs, w *window, text string, at int) (s
 	within |= w.letter&(w.letter<<1) | w.wide&(w.wide<<1) | -end | 1
 	kinds := [kindCount]uint64{letterKind: w.letter, digitKind: w.digit, spaceKind: w.space, newlineKind: w.newline}
 	for left := range kinds {
-		all, none := &known.all[left], &known.none[left]
+		all, none := &n.known.all[left], &n.known.none[left]
 		behind := kinds[left] << 1 &^ within
 		starts |= behind & (kinds[0]&all[0] | kinds[1]&all[1] | kinds[2]&all[2] | kinds[3]&all[3])
 		within |= behind & (kinds[0]&none[0] | kinds[1]&none[1] | kinds[2]&none[2] | kinds[3]&none[3])

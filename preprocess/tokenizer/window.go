@@ -173,15 +173,24 @@ func (w *window) numbers(digits int) (starts uint64) {
 	return starts
 }
 
+// quickCutter does what [windowed] does without looking at one window after the other, as far as it can.
+type quickCutter interface {
+	// cut writes the ends of the pieces of text from i on, and returns how far it came and how many they are. It changes what is in the capacity of
+	// ends behind its length.
+	cut(text string, i int, ends []int32) (next, n int)
+	// knowsWide tells whether it can cut characters beyond ASCII.
+	knowsWide() bool
+}
+
 // windowed scans by windows, and one piece at a time with another scanner where that does not work. starts returns the places of a
-// window at which pieces begin and that are certain. Windows of ASCII may be cut by rules instead, which have to say the same; nil if there are none.
-func windowed(starts func(w *window, text string, at int) uint64, rules *asciiRules, slow scanner) scanner {
+// window at which pieces begin and that are certain. What quick cuts is not looked at; it may be nil.
+func windowed(starts func(w *window, text string, at int) uint64, quick quickCutter, slow scanner) scanner {
 	return func(text string, i int, ends []int32) int {
 		at := 0
 		var w window
 		for at < len(ends) && i < len(text) {
-			if w.wide == 0 && rules != nil {
-				next, n := rules.cut(text, i, ends[at:])
+			if quick != nil && (w.wide == 0 || quick.knowsWide()) {
+				next, n := quick.cut(text, i, ends[at:])
 				if at += n; at == len(ends) {
 					break
 				}

@@ -112,8 +112,12 @@ func TestNeighboursAreCutAlikeByWindows(t *testing.T) {
 		for _, c := range rapid.SliceOfNDistinct(rapid.SampledFrom([]byte("\n\t .1")), 0, 3, rapid.ID).Draw(t, "runs") {
 			n.runs = append(n.runs, characterRun{c, rapid.IntRange(1, 70).Draw(t, "longest")})
 		}
-		text := strings.Repeat(rapid.SampledFrom([]string{"", "\n", "\t"}).Draw(t, "run"), rapid.IntRange(0, 150).Draw(t, "long"))
-		text += tricky.Draw(t, "text") + rapid.SampledFrom([]string{"", spaceMark, "a" + spaceMark + " b"}).Draw(t, "end")
+		text := strings.Repeat(rapid.SampledFrom([]string{"", "\n", "\t", "a"}).Draw(t, "run"), rapid.IntRange(0, 150).Draw(t, "long"))
+		text += rapid.SampledFrom([]string{"", spaceMark}).Draw(t, "behind it")
+		for range rapid.IntRange(1, 3).Draw(t, "texts") {
+			text += tricky.Draw(t, "text")
+		}
+		text += rapid.SampledFrom([]string{"", spaceMark, "a" + spaceMark + " b"}).Draw(t, "end")
 		if got, want := scanned(n.scanner()).find(text), scanned(n.scanSlowly()).find(text); !slices.Equal(got, want) {
 			t.Fatalf("%q: %v, want %v", text, got, want)
 		}
