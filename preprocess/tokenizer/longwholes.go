@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 )
@@ -15,6 +16,13 @@ type longWholes struct {
 // longLine fills a cache line with entries: the lower bits of a hash, above an id+1. A token is in the line of its hash or, if that is full,
 // in the next one that is not. Entries of zero are free, and behind the others.
 type longLine [8]uint64
+
+// newLongestWholes returns the tokens that are longer than these. There are few.
+func newLongestWholes(b *bpe, mark string) map[string]uint32 {
+	longest := make(map[string]uint32)
+	b.eachWhole(mark, cachedWord+1, math.MaxInt, func(id uint32, token []byte) { longest[string(token)] = id })
+	return longest
+}
 
 func newLongWholes(b *bpe, mark string) *longWholes {
 	n := 0

@@ -75,7 +75,7 @@ func (r *recentWords) unlike(s string) []freshWord {
 	for _, word := range r.fresh {
 		first := &firsts[word.hash%uint64(len(firsts))]
 		if *first > 0 {
-			if same := &unlike[*first-1]; s[same.start:same.end] == s[word.start:word.end] {
+			if same := &unlike[*first-1]; same.hash == word.hash && s[same.start:same.end] == s[word.start:word.end] {
 				r.repeats = append(r.repeats, repeat{word.piece, same.piece})
 				continue
 			}
@@ -102,7 +102,7 @@ func (w *wordEncoder) take(r *recentWords, s string, words []freshWord, at int, 
 		text := s[word.start:word.end]
 		start := len(r.spill)
 		if len(text) > cachedWord { // shorter ones are in the tables of whole words
-			if id, ok := w.longWhole(w.marked(text)); ok {
+			if id, ok := w.longest[text]; ok {
 				r.spill = append(r.spill, 0, id)
 				w.merged(r, word, s, start)
 				continue
@@ -122,12 +122,6 @@ func (w *wordEncoder) take(r *recentWords, s string, words []freshWord, at int, 
 	return 0
 }
 
-// longWhole returns the id of a piece that is one token and longer than shortWord, given as the model writes it.
-func (w *wordEncoder) longWhole(marked string) (uint32, bool) {
-	id, ok := w.bpe.vocab.id(marked)
-	return id, ok && w.bpe.isWhole(id)
-}
-
 // marked returns a piece as the model writes it.
 func (w *wordEncoder) marked(piece string) string {
 	if w.mark == "" {
@@ -138,11 +132,10 @@ func (w *wordEncoder) marked(piece string) string {
 
 // encodeLong encodes a piece on its own, whether it is a word or not.
 func (w *wordEncoder) encodeLong(dst []uint32, piece string) []uint32 {
-	piece = w.marked(piece)
-	if id, ok := w.longWhole(piece); ok {
+	if id, ok := w.longest[piece]; ok {
 		return append(dst, id)
 	}
-	return w.encodeAlone(dst, piece)
+	return w.encodeAlone(dst, w.marked(piece))
 }
 
 // encodeAlone encodes a piece that is not one token, given as the model writes it.

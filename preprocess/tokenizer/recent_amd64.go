@@ -17,6 +17,14 @@ func (k wordKey) hash() uint64 {
 	return k.product()
 }
 
+// hash returns what tables know the word by, in the same way.
+func (key *longKey) hash() uint64 {
+	if hasVAES {
+		return hashLongVAES(&key.text)
+	}
+	return key.product()
+}
+
 //go:noescape
 func hashVAES(low, high uint64) uint64
 
@@ -70,15 +78,3 @@ func (b *batch) byLength() {
 
 //go:noescape
 func byLengthVBMI2(b *batch, numbers *[64]uint8)
-
-// askShort asks for what the short pieces may be in.
-func (w *wordEncoder) askShort(b *batch) {
-	if hasBMI2 {
-		askShortBMI2(b, &w.whole.lines[0], uint64(w.whole.shift), &w.cache.short[0])
-		return
-	}
-	w.askShortGeneric(b)
-}
-
-//go:noescape
-func askShortBMI2(b *batch, lines *wholeLine, shift uint64, sets *shortSet)

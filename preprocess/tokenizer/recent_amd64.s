@@ -4,11 +4,11 @@
 // Steps of batches with instructions that work on 64 bytes at once: four keys, or what eight or sixteen pieces have of 64 or 32 bits each.
 
 // Two round keys of no meaning.
-DATA roundKeys<>+0(SB)/8, $const_hashLow
-DATA roundKeys<>+8(SB)/8, $const_hashHigh
-DATA roundKeys<>+16(SB)/8, $0x8CB92BA72F3D8DD7
-DATA roundKeys<>+24(SB)/8, $0xA0761D6478BD642F
-GLOBL roundKeys<>(SB), RODATA|NOPTR, $32
+DATA ·roundKeys+0(SB)/8, $const_hashLow
+DATA ·roundKeys+8(SB)/8, $const_hashHigh
+DATA ·roundKeys+16(SB)/8, $0x8CB92BA72F3D8DD7
+DATA ·roundKeys+24(SB)/8, $0xA0761D6478BD642F
+GLOBL ·roundKeys(SB), RODATA|NOPTR, $32
 
 // The numbers from 0 to 15, four times.
 DATA keyBytes<>+0(SB)/8, $0x0706050403020100
@@ -115,8 +115,8 @@ TEXT ·compareVAES(SB), NOSPLIT, $128-40
 	VPADDB Z2, Z23, Z24
 	MOVL $(const_shortWord+1), AX
 	VPBROADCASTD AX, Z25
-	VBROADCASTI32X4 roundKeys<>+0(SB), Z26
-	VBROADCASTI32X4 roundKeys<>+16(SB), Z27
+	VBROADCASTI32X4 ·roundKeys+0(SB), Z26
+	VBROADCASTI32X4 ·roundKeys+16(SB), Z27
 	VMOVDQU64 even<>(SB), Z28
 	MOVL $1, AX
 	VPBROADCASTQ AX, Z29
@@ -148,8 +148,8 @@ pieces:
 // func hashVAES(low, high uint64) uint64
 TEXT ·hashVAES(SB), NOSPLIT, $0-24
 	VMOVDQU low+0(FP), X0
-	VAESENC roundKeys<>+0(SB), X0, X0
-	VAESENC roundKeys<>+16(SB), X0, X0
+	VAESENC ·roundKeys+0(SB), X0, X0
+	VAESENC ·roundKeys+16(SB), X0, X0
 	VMOVQ X0, ret+16(FP)
 	RET
 
@@ -218,33 +218,6 @@ listed:
 	MOVL R11, batch_sizes(R8)
 	MOVL R12, (batch_sizes+4)(R8)
 	MOVL R13, (batch_sizes+8)(R8)
-	RET
-
-// func askShortBMI2(b *batch, lines *wholeLine, shift uint64, sets *shortSet)
-TEXT ·askShortBMI2(SB), NOSPLIT, $0-32
-	MOVQ b+0(FP), R8
-	MOVQ lines+8(FP), SI
-	MOVQ shift+16(FP), R9
-	MOVQ sets+24(FP), DI
-	MOVL batch_sizes(R8), R10
-	MOVQ $const_hashLow, R11
-	XORL CX, CX
-	CMPQ CX, R10
-	JGE asked
-piece:
-	MOVBLZX batch_kinds(R8)(CX*1), AX
-	MOVQ batch_hashes(R8)(AX*8), AX
-	SHRXQ R9, AX, BX
-	SHLQ $6, BX
-	PREFETCHT0 (SI)(BX*1)
-	IMULQ R11, AX
-	SHRQ $(64-const_shortBits), AX
-	SHLQ $6, AX
-	PREFETCHT0 (DI)(AX*1)
-	INCQ CX
-	CMPQ CX, R10
-	JLT piece
-asked:
 	RET
 
 // COPYMORE copies what a run may have beyond the first 16 ids.

@@ -22,9 +22,9 @@ func (w *wordEncoder) askShortGeneric(b *batch) {
 	}
 }
 
-// askLong asks for what the long pieces may be in.
-func (w *wordEncoder) askLong(b *batch, s string) {
-	for _, i := range b.of(longPieces) {
+// askLongGeneric is askLong, from a piece of that kind on, without instructions of a particular processor.
+func (w *wordEncoder) askLongGeneric(b *batch, s string, from int) {
+	for _, i := range b.of(longPieces)[from:] {
 		key := makeLongKey(s, int(b.bounds[i]), int(b.bounds[int(i)+1]-b.bounds[i]))
 		hash := key.hash()
 		b.longs[i], b.hashes[i] = key, hash

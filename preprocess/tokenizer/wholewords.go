@@ -21,11 +21,11 @@ const crowded = 1 << 63
 // eachWhole calls do for each token of so many bytes that its own text is encoded to. Marks for spaces become spaces again.
 func (b *bpe) eachWhole(mark string, shortest, longest int, do func(id uint32, token []byte)) {
 	for id := range uint32(len(b.vocab.spans)) {
-		if !b.vocab.owns(id) || !b.isWhole(id) {
+		token := b.vocab.token(id)
+		if len(token) < shortest || mark == "" && len(token) > longest || !b.vocab.owns(id) || !b.isWhole(id) {
 			continue // another id has the text, or it is encoded to others
 		}
-		token := b.vocab.token(id)
-		if mark != "" && len(token) >= shortest {
+		if mark != "" {
 			token = bytes.ReplaceAll(token, []byte(mark), []byte(" "))
 		}
 		if len(token) >= shortest && len(token) <= longest {

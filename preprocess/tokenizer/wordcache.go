@@ -87,7 +87,8 @@ var longMasks = func() (masks [cachedWord + 1][cachedWord / 8]uint64) {
 	return masks
 }()
 
-func (key *longKey) hash() uint64 {
+// product is a hash that all processors make quickly.
+func (key *longKey) product() uint64 {
 	a, b := bits.Mul64(key.text[0]^0x9E3779B97F4A7C15, key.text[1]^0xD1B54A32D192ED03^uint64(key.size))
 	d, e := bits.Mul64(key.text[2]^0x8CB92BA72F3D8DD7, key.text[3]^0xA0761D6478BD642F)
 	return a ^ b ^ d ^ e

@@ -16,7 +16,9 @@ type wordEncoder struct {
 	bpe   *bpe
 	whole *wholeWords
 	long  *longWholes
-	cache *wordCache
+	// longest are the whole tokens that are longer than those in long.
+	longest map[string]uint32
+	cache   *wordCache
 	// mark is what the model writes for a space; "" if it leaves spaces.
 	mark    string
 	prepend bool // a space comes in front of all text
@@ -30,7 +32,7 @@ func (w *wordEncoder) run(hash uint64) *atomic.Pointer[longPiece] {
 }
 
 func newWordEncoder(scan scanner, b *bpe, mark string) *wordEncoder {
-	return &wordEncoder{scan: scan, bpe: b, mark: mark, whole: newWholeWords(b, mark), long: newLongWholes(b, mark), cache: newWordCache()}
+	return &wordEncoder{scan: scan, bpe: b, mark: mark, whole: newWholeWords(b, mark), long: newLongWholes(b, mark), longest: newLongestWholes(b, mark), cache: newWordCache()}
 }
 
 // encode appends the ids of text. Cuts are the beginnings and ends, in turn, of parts of it that are pieces whatever the scanner says; what the

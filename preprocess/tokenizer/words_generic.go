@@ -5,6 +5,9 @@ package tokenizer
 // hash returns what tables know the word by.
 func (k wordKey) hash() uint64 { return k.product() }
 
+// hash returns what tables know the word by.
+func (key *longKey) hash() uint64 { return key.product() }
+
 // find computes the keys and hashes of the pieces, writes the ids of those that are recent words of one id, and finds out which pieces are not
 // among the recent words, and which are and have several ids.
 func (r *recentWords) find(b *batch, s string) {
@@ -28,3 +31,6 @@ func (b *batch) byLength() { b.byLengthGeneric() }
 
 // askShort asks for what the short pieces may be in.
 func (w *wordEncoder) askShort(b *batch) { w.askShortGeneric(b) }
+
+// askLong asks for what the long pieces may be in.
+func (w *wordEncoder) askLong(b *batch, s string) { w.askLongGeneric(b, s, 0) }

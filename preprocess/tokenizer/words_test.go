@@ -43,6 +43,13 @@ func piecesAreFoundAlike(t *testing.T, w *wordEncoder) {
 				t.Fatalf("%q: of the kind %d are %v, want %v", s, kind, quick.of(kind), slow.of(kind))
 			}
 		}
+		w.askLong(quick, s)
+		w.askLongGeneric(slow, s, 0)
+		for _, i := range quick.of(longPieces) {
+			if quick.longs[i] != slow.longs[i] || quick.hashes[i] != slow.hashes[i] {
+				t.Fatalf("%q: the long key of piece %d is %x, want %x; or hashes differ", s, i, quick.longs[i], slow.longs[i])
+			}
+		}
 		w.whole.findWhole(fast, quick)
 		slow.sizes[shortPieces] = w.whole.findWholeGeneric(plain, slow)
 		if !slices.Equal(quick.of(shortPieces), slow.of(shortPieces)) || !slices.Equal(quick.ids[:quick.n], slow.ids[:quick.n]) || fast.slots != plain.slots {
@@ -90,7 +97,8 @@ func TestLongTokensAreFound(t *testing.T) {
 			}
 			token = slices.Clone(token)
 			token[n%len(token)] ^= 1
-			want, isToken := w.longWhole(w.marked(string(token)))
+			want, isToken := w.bpe.vocab.id(w.marked(string(token)))
+			isToken = isToken && w.bpe.isWhole(want)
 			if got, ok := find(string(token)); ok != isToken || ok && got != want {
 				t.Errorf("%s: %q is %d, %v, want %d, %v", name, token, got, ok, want, isToken)
 			}
