@@ -8,6 +8,7 @@ import (
 
 var hasBitCounts = cpu.X86.HasLZCNT && cpu.X86.HasPOPCNT
 
+// cut is for [quickCutter].
 func (r *asciiRules) cut(text string, i int, ends []int32) (next, n int) {
 	if !hasWindowCuts() || i+windowSize > len(text) || cap(ends)-len(ends) < windowSize {
 		return i, 0

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -18,22 +19,24 @@ func (t *Tokenizer) findInline() {
 	if !t.wholly() || t.words.prepend {
 		return
 	}
+	if slices.ContainsFunc(t.added.tokens, func(token AddedToken) bool { return token.LStrip || token.RStrip }) {
+		return // which take white space that is another token, too
+	}
 	var ids []uint32
-	strips := false
 	for i := range t.added.tokens {
 		token := &t.added.tokens[i]
-		strips = strips || token.LStrip || token.RStrip
-		if token.Special || token.SingleWord || token.LStrip || token.RStrip {
+		if token.Special || token.SingleWord {
 			continue
 		}
 		if ids = t.words.encodeWhole(ids[:0], token.Content); len(ids) == 1 && ids[0] == token.ID {
 			t.inline.add(token.ID)
 		}
 	}
-	if t.inline != nil && !strips {
-		t.words.near.runs = t.inlineRuns()
-		t.words.near.prepare()
+	if t.inline == nil {
+		return
 	}
+	t.words.near.runs = t.inlineRuns()
+	t.words.near.prepare()
 	for _, token := range t.added.tokens {
 		if !t.words.near.cutsRun(token.Content) {
 			t.apart.add(token.Content, token)
@@ -44,22 +47,24 @@ func (t *Tokenizer) findInline() {
 
 // inlineRuns returns of which characters there are inline tokens that are one of it, two, three and so on, and no added token else has it.
 func (t *Tokenizer) inlineRuns() (runs []characterRun) {
-	var longest [utf8.RuneSelf]int // of inline tokens of that character alone
-	var tokens [utf8.RuneSelf]int  // with that character
-	for _, token := range t.added.tokens {
-		var seen [utf8.RuneSelf]bool
+	var having, inline, longest [utf8.RuneSelf]int // by character: tokens that have it, inline ones of it alone, and the length of the longest of these
+	var last [utf8.RuneSelf]int                    // the last token that has it, +1
+	for i, token := range t.added.tokens {
+		first := token.Content[0]
 		for _, c := range []byte(token.Content) {
-			if c < utf8.RuneSelf && !seen[c] {
-				seen[c] = true
-				tokens[c]++
+			if c < utf8.RuneSelf && last[c] != i+1 {
+				last[c] = i + 1
+				having[c]++
 			}
 		}
-		if c := token.Content[0]; c < utf8.RuneSelf && t.inline.has(token.ID) && strings.Count(token.Content, token.Content[:1]) == len(token.Content) {
-			longest[c] = max(longest[c], len(token.Content))
+		if first < utf8.RuneSelf && t.inline.has(token.ID) && strings.Count(token.Content, token.Content[:1]) == len(token.Content) {
+			inline[first]++
+			longest[first] = max(longest[first], len(token.Content))
 		}
 	}
 	for c, length := range longest {
-		if length > 0 && tokens[c] == length && !isASCIILetter(byte(c)) { // so that no length is missing; letters have no edges to be found
+		// Tokens differ, so that no length is missing if there are as many as the longest has characters. Letters have no edges to be found.
+		if length > 0 && inline[c] == length && having[c] == length && !isASCIILetter(byte(c)) {
 			runs = append(runs, characterRun{byte(c), length})
 		}
 	}

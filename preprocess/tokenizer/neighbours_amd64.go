@@ -36,6 +36,7 @@ func newNearTable(n *neighbours, known *kindPairs) *nearTable {
 	return t
 }
 
+// cut is for [quickCutter].
 func (n *neighbours) cut(text string, i int, ends []int32) (next, count int) {
 	if n.table == nil || !hasWindowCuts() || i+windowSize > len(text) || cap(ends)-len(ends) < windowSize {
 		return i, 0
